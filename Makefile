@@ -1,0 +1,38 @@
+# `make demo` and `make test` need Python 3.10 or newer and nothing else: they set up a virtual environment in .venv,
+# install into it and run. The second time they only run.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test test-all lint bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/python examples/digits.py
+
+test: lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/mixing.py
+	$(BIN)/python benchmarks/calibration.py
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(INSTALL) --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) out .mypy_cache .pytest_cache .ruff_cache .hypothesis

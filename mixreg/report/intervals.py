@@ -1,0 +1,43 @@
+"""Mean and 95 % interval over repetitions, as the paper reports its results.
+
+    mean ± t_{0.975, n−1} · s / √n
+
+with the sample standard deviation s: Student's interval, which holds for few repetitions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Interval(NamedTuple):
+    """A mean and the half-width of its 95 % interval (NaN for a single repetition)."""
+
+    mean: float
+    half_width: float
+
+    def __format__(self, spec: str) -> str:
+        if math.isnan(self.half_width):
+            return format(self.mean, spec)
+        return f"{self.mean:{spec}} ± {self.half_width:{spec}}"
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """The mean of independent repetitions and its 95 % interval.
+
+    >>> f"{interval([1.0, 2.0, 3.0]):.2f}"
+    '2.00 ± 2.48'
+    """
+    from scipy.stats import t
+
+    n = len(values)
+    if n == 0:
+        raise ValueError("an interval needs at least one value")
+    if n == 1:
+        return Interval(float(values[0]), math.nan)
+    error = np.std(values, ddof=1) / math.sqrt(n)
+    return Interval(float(np.mean(values)), float(t.ppf(0.975, n - 1) * error))
