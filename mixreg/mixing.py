@@ -202,10 +202,11 @@ class Mixup:
         return self.generator
 
     def __getstate__(self) -> dict[str, Any]:
-        # Generators travel to spawned workers as their state: not every PyTorch can pickle them.
+        # Generators travel to spawned workers as plain bytes: not every PyTorch can pickle them, and a tensor would go
+        # through shared memory.
         state = self.__dict__.copy()
         if self.generator is not None:
-            state["generator"] = (str(self.generator.device), self.generator.get_state())
+            state["generator"] = (str(self.generator.device), self.generator.get_state().numpy().tobytes())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -213,7 +214,7 @@ class Mixup:
         if state["generator"] is not None:
             device, generator_state = state["generator"]
             self.generator = torch.Generator(device)
-            self.generator.set_state(generator_state)
+            self.generator.set_state(torch.frombuffer(bytearray(generator_state), dtype=torch.uint8))
 
     def __repr__(self) -> str:
         return (

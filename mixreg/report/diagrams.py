@@ -12,14 +12,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ACCURACY_COLOUR = "#3b6ea5"
-GAP_COLOUR = "#eda3ad"
+OVER_COLOUR = "#e4818f"
+UNDER_COLOUR = "#9cc5e8"
 
 
 def reliability_diagram(axes: Axes, reliability: Reliability, title: str = "") -> None:
     """Draw one diagram: bars of accuracy, the gap to the diagonal, and each bin's share of the samples below.
 
-    The pink part of a bar reaches from the accuracy to the confidence: above the blue it is over-confidence, over the
-    top of the blue it is under-confidence.
+    Blue bars, dark and light together, reach up to the accuracy. Where the confidence is higher the difference stands
+    on top in red; where it is lower the difference is the light part.
     """
     lower, upper, count, confidence, accuracy = (
         t.cpu().numpy()
@@ -33,9 +34,13 @@ def reliability_diagram(axes: Axes, reliability: Reliability, title: str = "") -
     )
     width, middle = upper - lower, (lower + upper) / 2
     filled = count > 0
-    place, hits, gap = middle[filled], accuracy[filled], (confidence - accuracy)[filled]
-    axes.bar(place, hits, width[filled], color=ACCURACY_COLOUR, edgecolor="white", label="accuracy")
-    axes.bar(place, gap, width[filled], hits, color=GAP_COLOUR, edgecolor="white", label="gap to confidence")
+    axes.bar(
+        middle[filled], accuracy[filled], width[filled], color=ACCURACY_COLOUR, edgecolor="white", label="accuracy"
+    )
+    over, under = filled & (confidence > accuracy), filled & (confidence < accuracy)
+    for gap, colour, label in ((over, OVER_COLOUR, "over-confident by"), (under, UNDER_COLOUR, "under-confident by")):
+        height = (confidence - accuracy)[gap]
+        axes.bar(middle[gap], height, width[gap], accuracy[gap], color=colour, edgecolor="white", label=label)
     axes.plot([0, 1], [0, 1], color="grey", linestyle="--", linewidth=1)
     axes.step(
         np.append(lower, 1.0),

@@ -1,0 +1,207 @@
+"""Streaming moments against NumPy, in every order and in several processes."""
+
+import copy
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from processes import run_processes
+from torch.utils.data import DataLoader, TensorDataset
+
+from mixreg import DataMoments
+
+
+def batches(n: int, cuts: list[int]) -> list[slice]:
+    edges = [0, *sorted(c % (n + 1) for c in cuts), n]
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+def data(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 2, 3, generator=generator, dtype=torch.float64) * 3 + 7
+    return x, torch.randint(0, 4, (n,), generator=generator)
+
+
+def numpy_moments(x: torch.Tensor, y: torch.Tensor) -> dict[str, np.ndarray]:
+    z = np.concatenate([x.double().flatten(1).numpy(), np.eye(4)[y.numpy()]], axis=1)
+    covariance = np.cov(z.T, ddof=0)
+    d = x[0].numel()
+    return {"xx": covariance[:d, :d], "xy": covariance[:d, d:], "yy": covariance[d:, d:], "mean": z.mean(0)}
+
+
+def assert_matches(m: DataMoments, x: torch.Tensor, y: torch.Tensor, tolerance: float = 1e-10) -> None:
+    expected = numpy_moments(x, y)
+    np.testing.assert_allclose(torch.cat([m.x_mean.flatten(), m.y_mean]), expected["mean"], rtol=0, atol=tolerance)
+    for name in ("xx", "xy", "yy"):
+        np.testing.assert_allclose(getattr(m, name), expected[name], rtol=0, atol=tolerance)
+
+
+@given(n=st.integers(1, 40), cuts=st.lists(st.integers(0, 1000), max_size=6))
+def test_batching_does_not_matter(n: int, cuts: list[int]) -> None:
+    x, y = data(n)
+    m = DataMoments(num_classes=4, covariance=True)
+    for part in batches(n, cuts):
+        m.update(x[part], y[part])
+    assert m.count == n
+    assert_matches(m, x, y)
+
+
+@given(sizes=st.lists(st.integers(0, 12), min_size=3, max_size=3), seed=st.integers(0, 5))
+def test_merge_is_associative_and_commutative(sizes: list[int], seed: int) -> None:
+    def one(index: int) -> DataMoments:
+        m = DataMoments(num_classes=4, covariance=True)
+        m.update(*data(sizes[index], seed + 10 * index))
+        return m
+
+    left = one(0).merge(one(1)).merge(one(2))
+    right = one(0).merge(one(1).merge(one(2)))
+    turned = one(2).merge(one(0)).merge(one(1))
+    if sum(sizes) == 0:
+        assert left.count == right.count == 0
+        return
+    for other in (right, turned):
+        assert left.count == other.count
+        for name in ("x_mean", "y_mean", "xx", "xy", "yy"):
+            torch.testing.assert_close(getattr(left, name), getattr(other, name), rtol=0, atol=1e-10)
+
+
+def test_large_mean_in_float32() -> None:
+    generator = torch.Generator().manual_seed(1)
+    x = (torch.randn(4000, 5, generator=generator) + 1e6).float()
+    y = torch.randn(4000, generator=generator)
+    m = DataMoments(covariance=True)
+    for part in batches(4000, [1, 7, 500, 900, 3000]):
+        m.update(x[part], y[part])
+    np.testing.assert_allclose(m.xx, np.cov(x.double().numpy().T, ddof=0), atol=1e-9)
+    assert abs(m.xx.diagonal() - 1).max() < 0.1
+    assert m.yy.shape == (1, 1)
+    assert m.xy.shape == (5, 1)
+    assert m.y_mean.shape == ()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_means_alone(dtype: torch.dtype) -> None:
+    x, y = data(33)
+    x = x.to(dtype)
+    m = DataMoments(num_classes=4)
+    for part in batches(33, [5, 6, 20]):
+        m.update(x[part], y[part])
+    torch.testing.assert_close(m.x_mean, x.double().mean(0), rtol=0, atol=1e-12)
+    torch.testing.assert_close(m.y_mean, torch.bincount(y, minlength=4).double() / 33, rtol=0, atol=1e-12)
+    assert m.x_mean.dtype == torch.float64
+    with pytest.raises(ValueError, match="covariance=True"):
+        _ = m.xx
+
+
+def test_soft_multi_label_and_dense_targets() -> None:
+    x = torch.randn(6, 2)
+    soft = torch.rand(6, 3).softmax(1)
+    m = DataMoments()
+    m.update(x, soft)
+    torch.testing.assert_close(m.y_mean, soft.double().mean(0))
+    masks = torch.randint(0, 3, (6, 4, 5))
+    m = DataMoments(num_classes=3)
+    m.update(x, masks)
+    one_hot = torch.nn.functional.one_hot(masks, 3).permute(0, 3, 1, 2).double()
+    torch.testing.assert_close(m.y_mean, one_hot.mean(0))
+
+
+def test_inputs_of_several_tensors() -> None:
+    image, row = torch.randn(9, 3, 2), torch.randn(9, 4)
+    y = torch.randn(9, 2)
+    m = DataMoments(covariance=True)
+    m.update({"row": row[:4], "image": image[:4]}, y[:4])
+    m.update({"image": image[4:], "row": row[4:]}, y[4:])
+    torch.testing.assert_close(m.x_mean["image"], image.double().mean(0))
+    torch.testing.assert_close(m.x_mean["row"], row.double().mean(0))
+    flat = torch.cat([image.flatten(1), row], 1).double().numpy()
+    np.testing.assert_allclose(m.xx, np.cov(flat.T, ddof=0), atol=1e-12)
+
+
+def test_from_loader() -> None:
+    x, y = data(25)
+    m = DataMoments.from_loader(DataLoader(TensorDataset(x, y), batch_size=4), num_classes=4, covariance=True)
+    assert_matches(m, x, y)
+
+
+def _uneven(rank: int) -> list[torch.Tensor]:
+    x, y = data(30)
+    m = DataMoments(num_classes=4, covariance=True)
+    part = slice(0, 11) if rank == 0 else slice(11, 30)
+    for start in range(part.start, part.stop, 4):
+        m.update(x[start : min(start + 4, part.stop)], y[start : min(start + 4, part.stop)])
+    m.all_reduce()
+    return [torch.tensor(m.count), m.x_mean, m.y_mean, m.xx, m.xy, m.yy]
+
+
+def _one_without_data(rank: int) -> list[torch.Tensor]:
+    m = DataMoments(num_classes=4, covariance=True)
+    if rank == 1:
+        m.update(*data(30))
+    m.all_reduce()
+    return [torch.tensor(m.count), m.x_mean, m.y_mean, m.xx, m.xy, m.yy]
+
+
+@pytest.mark.parametrize("share", [_uneven, _one_without_data])
+def test_two_processes_agree_with_one(share, tmp_path: Path) -> None:
+    single = DataMoments(num_classes=4, covariance=True)
+    single.update(*data(30))
+    expected = [torch.tensor(30), single.x_mean, single.y_mean, single.xx, single.xy, single.yy]
+    for results in run_processes(share, 2, tmp_path):
+        for got, want in zip(results, expected, strict=True):
+            torch.testing.assert_close(got, want, rtol=0, atol=1e-10)
+
+
+X, Y = data(5)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "error", "message"),
+    [
+        (X, Y[:4], ValueError, "5 samples and y has 4"),
+        (X, Y + 2, ValueError, r"labels must lie in 0\.\.3"),
+        (X, Y - 1, ValueError, r"labels must lie in 0\.\.3"),
+        (X.long(), Y, TypeError, "floating point"),
+        (X[:, :1], Y, ValueError, "samples so far"),
+        (X * torch.nan, Y, ValueError, "non-finite"),
+        (X / 0, Y, ValueError, "non-finite"),
+        ("x", Y, TypeError, "must be a tensor"),
+        (X, Y.tolist(), TypeError, "targets must be a tensor"),
+        ({}, Y, ValueError, "no tensor"),
+        ([X, X[:2]], Y, ValueError, "2 samples"),
+        (X, torch.rand(5, 3), ValueError, "num_classes=4"),
+    ],
+)
+@pytest.mark.parametrize("covariance", [False, True])
+def test_wrong_input_changes_nothing(x, y, error, message, covariance) -> None:
+    m = DataMoments(num_classes=4, covariance=covariance)
+    m.update(X, Y)
+    before = copy.deepcopy(m.__dict__)
+    with pytest.raises(error, match=message):
+        m.update(x, y)
+    after = m.__dict__
+    assert after["count"] == before["count"] == 5
+    assert torch.equal(after["_mean"], before["_mean"])
+    if covariance:
+        assert torch.equal(after["_scatter"], before["_scatter"])
+
+
+def test_other_wrong_input() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        DataMoments.from_loader([])
+    with pytest.raises(TypeError, match=r"\(x, y\) pairs"):
+        DataMoments.from_loader([X])
+    with pytest.raises(ValueError, match="need num_classes"):
+        DataMoments().update(X, Y)
+    with pytest.raises(ValueError, match="no data yet"):
+        _ = DataMoments().x_mean
+    with pytest.raises(ValueError, match="cannot be joined"):
+        DataMoments(num_classes=4).merge(DataMoments(num_classes=5))
+    with pytest.raises(TypeError, match="positive integer"):
+        DataMoments(num_classes=2.5)
+    with pytest.raises(ValueError, match="positive integer"):
+        DataMoments(num_classes=0)

@@ -1,0 +1,80 @@
+"""The package as a whole: what it exports, what it loads, which room may call which, and what users are shown."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mixreg
+from mixreg.report.intervals import interval
+
+ROOT = Path(__file__).parent.parent
+UPPER_ROOMS = {"models", "data", "training", "experiments", "report", "cli"}
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+
+
+def test_importing_the_package_loads_no_torch() -> None:
+    assert python("-c", "import sys, mixreg; print('torch' in sys.modules)").stdout.strip() == "False"
+
+
+def test_using_it_loads_nothing_heavy_beside_torch() -> None:
+    code = "import sys, mixreg; [getattr(mixreg, n) for n in mixreg.__all__]; print(sorted(sys.modules))"
+    loaded = set(ast.literal_eval(python("-c", code).stdout))
+    assert "torch" in loaded
+    assert not loaded & {"scipy", "sklearn", "matplotlib", "rich", "torchmetrics", "pandas"}
+
+
+def test_every_public_name_is_there() -> None:
+    for name in mixreg.__all__:
+        assert getattr(mixreg, name) is not None
+        assert name in dir(mixreg)
+    with pytest.raises(AttributeError, match="no attribute 'mixdown'"):
+        _ = mixreg.mixdown
+
+
+def test_the_mathematics_knows_nothing_of_the_rooms_above() -> None:
+    for path in (ROOT / "mixreg").rglob("*.py"):
+        room = path.relative_to(ROOT / "mixreg").parts[0].removesuffix(".py")
+        if room in UPPER_ROOMS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                parts = name.split(".")
+                assert not (parts[0] == "mixreg" and set(parts[1:2]) & UPPER_ROOMS), f"{path} imports {name}"
+
+
+def test_the_code_in_the_readme_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    python("-W", "error", "-c", "\n".join(blocks))
+
+
+def test_the_demo_prints_its_table_and_writes_its_diagram(tmp_path: Path) -> None:
+    run = python("examples/digits.py", "--seeds", "2", "--epochs", "1", "--out", str(tmp_path))
+    for word in ("ERM", "Mixup", "rescaled, tempered", "accuracy %", "cross-entropy", "ECE %", "±"):
+        assert word in run.stdout
+    assert (tmp_path / "reliability.png").read_bytes().startswith(b"\x89PNG")
+    rows = json.loads((tmp_path / "values.json").read_text())["rows"]
+    assert len(rows) == 6
+    assert all(len(row["ECE"]) == 2 for row in rows)
+
+
+def test_interval_is_student_s() -> None:
+    from scipy.stats import ttest_1samp
+
+    values = [1.0, 2.5, 2.0, 4.0, 3.5]
+    result = interval(values)
+    low, high = ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (result.mean - result.half_width, result.mean + result.half_width) == pytest.approx((low, high))
+    assert f"{interval([2.0]):.1f}" == "2.0"
+    with pytest.raises(ValueError, match="at least one"):
+        interval([])
