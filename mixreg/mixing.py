@@ -22,9 +22,9 @@ from torch.utils.data import default_collate, get_worker_info
 
 from mixreg.memory import WORTHWHILE_BYTES, Recycler
 from mixreg.numerics import Draw, smaller_part_draw
-from mixreg.structure import common_dtype, rebuild, validate_batch
+from mixreg.structure import common_dtype, leaves, rebuild, validate_batch
 from mixreg.targets import to_values, validate_num_classes
-from mixreg.theta import Theta
+from mixreg.theta import Theta, scalar_forms
 
 # Per-sample elements from which a loop of single-sample `lerp`s beats gather + `lerp` on a CPU
 # (benchmarks/mixing.py: the loop costs a few µs per sample, the gather one more pass over the batch).
@@ -121,6 +121,12 @@ def _mix_along_cycles_(x: Tensor, pairing: Pairing) -> Tensor:
     return x
 
 
+def _require_writable(x: Any) -> None:
+    for name, tensor in leaves(x):
+        if tensor.requires_grad and tensor.is_leaf and torch.is_grad_enabled():
+            raise ValueError(f"{name} requires gradients and cannot be mixed in place; use inplace=False")
+
+
 class Mixup:
     """Mixes a batch: `x, y = Mixup(alpha=1.0, num_classes=10)(x, y)`.
 
@@ -142,10 +148,8 @@ class Mixup:
         generator: torch.Generator | None = None,
         inplace: bool = False,
     ) -> None:
-        self.theta = Theta(alpha)
-        if isinstance(self.theta.alpha, Tensor):
-            raise TypeError("Mixup takes one alpha as a number, got a tensor")
-        self.alpha = self.theta.alpha
+        self.alpha = scalar_forms(alpha, "Mixup").alpha
+        self.theta = Theta(self.alpha)
         self.num_classes = validate_num_classes(num_classes)
         self.per_sample = per_sample
         self.generator = generator
@@ -153,8 +157,8 @@ class Mixup:
         self._worker_seed: int | None = None
         self._recycler = Recycler()
 
-    def __call__(self, x: Any, y: Tensor) -> tuple[Any, Tensor]:
-        """Mix one batch.
+    def __call__(self, x: Any, y: Tensor | None = None) -> tuple[Any, Tensor]:
+        """Mix one batch, given as `x, y` or as one pair.
 
         Args:
             x: n × … floating point, or a tuple, list or dict of such: all are mixed alike.
@@ -163,6 +167,10 @@ class Mixup:
         Returns:
             x with its shapes and dtypes, and y with integer labels turned into n × c soft labels.
         """
+        if y is None:
+            if not isinstance(x, (tuple, list)) or len(x) != 2:
+                raise TypeError(f"Mixup takes x and y, or one (x, y) pair, got a single {type(x).__name__}")
+            x, y = x
         return self._mix(x, y, self.inplace)
 
     def collate_fn(self, samples: list[Any]) -> tuple[Any, Tensor]:
@@ -182,11 +190,22 @@ class Mixup:
         y = to_values(y, self.num_classes, dtype)
         if y.shape[0] != n:
             raise ValueError(f"x has {n} samples and y has {y.shape[0]}; they must be equally many")
+        if inplace:
+            _require_writable(x)
         if self.alpha == 0:
-            return x if inplace else rebuild(x, torch.clone), y
+            return (x, y.clone()) if inplace else (rebuild(x, torch.clone), y.clone())
         pairing = draw_pairing(n, self.theta, self.per_sample, self._stream(), dtype)
-        allocate = self._recycler.empty_like
-        return rebuild(x, lambda tensor: mix(tensor, pairing, inplace, allocate)), mix(y, pairing)
+        # Targets first: in place, they may be the very tensor that is about to be overwritten.
+        mixed_y = mix(y, pairing)
+        mixed: dict[int, Tensor] = {}
+
+        def mix_once(tensor: Tensor) -> Tensor:
+            # A tensor that occurs twice in x is mixed once.
+            if id(tensor) not in mixed:
+                mixed[id(tensor)] = mix(tensor, pairing, inplace, self._recycler.empty_like)
+            return mixed[id(tensor)]
+
+        return rebuild(x, mix_once), mixed_y
 
     def _stream(self) -> torch.Generator | None:
         """The generator to use here: in a worker process, one of the worker's own.

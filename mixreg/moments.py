@@ -96,10 +96,13 @@ class DataMoments:
 
     def merge(self, other: DataMoments) -> DataMoments:
         """Join `other` into this one (and return it): as if its samples had been seen here too."""
+        if not isinstance(other, DataMoments):
+            raise TypeError(f"only DataMoments can be merged, got {type(other).__name__}")
         self._require_same_settings(other.num_classes, other.covariance)
         if other.count == 0:
             return self
-        if not bool(torch.isfinite(other._mean).all()):
+        sums = other._mean.sum() if other._scatter is None else other._mean.sum() + other._scatter.diagonal().sum()
+        if not bool(torch.isfinite(sums)):
             raise ValueError("the data holds non-finite values (NaN or infinity): the means would not be finite")
         if self.count == 0:
             self._start_like(other._x_like, other._y_like, other._mean.device)
@@ -116,7 +119,8 @@ class DataMoments:
     def all_reduce(self) -> DataMoments:
         """Join the moments of all `torch.distributed` processes; afterwards each holds those of all the data.
 
-        A process may have seen no data at all. Without a process group nothing happens.
+        A process may have seen no data at all. Without a process group nothing happens. Call it once, when all data has
+        been seen: what each process holds afterwards already counts everything.
         """
         if world_size() == 1:
             return self
@@ -124,11 +128,13 @@ class DataMoments:
         filled = [seen for seen in everyone if seen[0] > 0]
         if not filled:
             return self
-        if self.count == 0:
+        if len({seen[1:3] for seen in everyone}) == 1 and self.count == 0:
             self._start_like(*filled[0][3:])
-        for _, num_classes, covariance, x_like, y_like in filled:
+        # Every process sees the same list and so raises, or goes on, together with the others.
+        for count, num_classes, covariance, x_like, y_like in everyone:
             self._require_same_settings(num_classes, covariance)
-            self._require_same_shapes(x_like, y_like)
+            if count > 0:
+                self._require_same_shapes(x_like, y_like)
         total = sum(seen[0] for seen in filled)
         mean = sum_over_processes(self._mean * (self.count / total))
         if self._scatter is not None:

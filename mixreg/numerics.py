@@ -122,5 +122,9 @@ def _smaller_part(alpha: float | Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
         rate = alpha.to(draw.device, torch.float64).reciprocal()
     elif alpha > 0:
         rate = 1 / alpha
-    r = torch.expm1(uniform.log_() * -rate) * cosine * cosine
+    exponent = uniform.log_() * -rate
+    if isinstance(alpha, Tensor):
+        # Before expm1 overflows, where λ is 0 or 1 to 300 digits: an infinity would make the gradient NaN.
+        exponent = exponent.clamp(max=700.0)
+    r = torch.expm1(exponent) * cosine * cosine
     return torch.expm1(torch.log1p(r.reciprocal()) * -0.5) * -0.5, cosine

@@ -23,17 +23,20 @@ from torch import Tensor, nn
 
 from mixreg.moments import DataMoments
 from mixreg.structure import leaves, rebuild
-from mixreg.theta import Theta
+from mixreg.theta import scalar_forms
 
 
 def shrink(x: Tensor, x_mean: Tensor, theta_mean: float) -> Tensor:
     """x̄ + θ̄ (x − x̄), in one pass; x: n × …, x_mean: …, or any shape that fits one sample."""
-    return torch.lerp(_fit(x_mean, x, "x"), x, theta_mean)
+    mean = _fit(x_mean, x, "x")
+    return x if theta_mean == 1 else torch.lerp(mean, x, theta_mean)
 
 
 def stretch(u: Tensor, y_mean: Tensor, theta_mean: float) -> Tensor:
     """ȳ + (u − ȳ) / θ̄, in one pass: the inverse of `shrink`; u: n × …, y_mean: …."""
-    return torch.lerp(_fit(y_mean, u, "y"), u, 1 / theta_mean)
+    mean = _fit(y_mean, u, "y")
+    # At θ̄ = 1 not even the masked logits of −∞ may change.
+    return u if theta_mean == 1 else torch.lerp(mean, u, 1 / theta_mean)
 
 
 def _fit(mean: Tensor, batch: Tensor, name: str) -> Tensor:
@@ -53,7 +56,7 @@ class Rescaled(nn.Module):
     """A Mixup-trained network with the prediction rule that belongs to it.
 
     The wrapped network is `model.net`; x̄ and ȳ are buffers and α is part of the `state_dict`, so a saved model is
-    complete. Means are cast to the network's dtype and device.
+    complete. Means are cast to the dtype and device of the network's parameters, if it has any.
 
     Args:
         net: any module; called with the shrunk x and any further arguments, it must return one tensor.
@@ -69,11 +72,13 @@ class Rescaled(nn.Module):
         super().__init__()
         if not isinstance(net, nn.Module):
             raise TypeError(f"net must be a torch.nn.Module, got {type(net).__name__}")
-        like = next((p for p in net.parameters() if p.is_floating_point()), torch.empty(()))
+        like = next((p for p in net.parameters() if p.is_floating_point()), None)
         self.net = net
         self._set_alpha(alpha)
         # One buffer "x_mean", or for several input tensors "x_mean_0", "x_mean_1", …: expression in x -> buffer.
         self._x_buffers: dict[str, str] = {}
+        if not list(leaves(x_mean, "x_mean")):
+            raise ValueError("x_mean holds no tensor")
         for index, (name, mean) in enumerate(leaves(x_mean, "x")):
             self._x_buffers[name] = "x_mean" if mean is x_mean else f"x_mean_{index}"
             self.register_buffer(self._x_buffers[name], _validate_mean(mean, f"the mean of {name}", like))
@@ -110,12 +115,8 @@ class Rescaled(nn.Module):
         return rebuild(x, lambda _: next(parts))
 
     def _set_alpha(self, alpha: float) -> None:
-        theta = Theta(alpha)
-        if isinstance(theta.alpha, Tensor) or isinstance(theta.mean, Tensor):
-            raise TypeError("Rescaled takes one alpha as a number, got a tensor")
-        self.alpha = theta.alpha
-        # A Python number: exact in every dtype, and a constant to compilers.
-        self.theta_mean = theta.mean
+        # Python numbers: exact in every dtype, and constants to compilers.
+        self.alpha, self.theta_mean = scalar_forms(alpha, "Rescaled")[:2]
 
     def get_extra_state(self) -> Tensor:
         """α, as a tensor so that formats which hold only tensors can save it."""
@@ -130,10 +131,11 @@ class Rescaled(nn.Module):
         return f"alpha={self.alpha}, theta_mean={self.theta_mean:.4f}"
 
 
-def _validate_mean(mean: Tensor, name: str, like: Tensor) -> Tensor:
+def _validate_mean(mean: Tensor, name: str, like: Tensor | None) -> Tensor:
     if not isinstance(mean, Tensor) or not mean.is_floating_point():
         given = mean.dtype if isinstance(mean, Tensor) else type(mean).__name__
         raise TypeError(f"{name} must be a floating-point tensor, got {given}")
     if not bool(torch.isfinite(mean).all()):
         raise ValueError(f"{name} holds non-finite values; the mean of the training data must be finite")
-    return mean.detach().to(like.device, like.dtype, copy=True)
+    mean = mean.detach().clone()
+    return mean if like is None else mean.to(like.device, like.dtype)

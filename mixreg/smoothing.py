@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mixreg.rescaling import shrink
 from mixreg.targets import to_values
-from mixreg.theta import Theta
+from mixreg.theta import scalar_forms
 
 
 def smooth_labels(y: Tensor, y_mean: Tensor, *, alpha: float | None = None, epsilon: float | None = None) -> Tensor:
@@ -31,12 +31,12 @@ def smooth_labels(y: Tensor, y_mean: Tensor, *, alpha: float | None = None, epsi
         raise ValueError(f"give either alpha or epsilon, got alpha={alpha!r} and epsilon={epsilon!r}")
     if epsilon is not None and not 0 <= epsilon <= 1:
         raise ValueError(f"epsilon must lie in [0, 1], got {epsilon!r}")
+    if not isinstance(y_mean, Tensor):
+        raise TypeError(f"y_mean must be a tensor, got {type(y_mean).__name__}")
     if y_mean.ndim != 1 or not y_mean.is_floating_point() or not bool(torch.isfinite(y_mean).all()):
         raise ValueError(
             f"y_mean must be a finite floating-point vector with one entry per class, got {y_mean.dtype} of shape "
             f"{tuple(y_mean.shape)}"
         )
-    keep = Theta(alpha).mean if alpha is not None else 1 - float(epsilon or 0.0)
-    if isinstance(keep, Tensor):
-        raise TypeError("smooth_labels takes one alpha as a number, got a tensor")
+    keep = scalar_forms(alpha, "smooth_labels").mean if alpha is not None else 1 - float(epsilon or 0)
     return shrink(to_values(y, y_mean.shape[0]), y_mean.to(y.device), keep)

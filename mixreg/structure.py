@@ -1,7 +1,7 @@
 """Inputs made of several tensors: nested tuples, lists and dicts walked as one.
 
 A sample may be an image, or an image with a table row, or a dict of named features. Mixing, moments and prediction
-treat all tensors of a sample alike; these two functions are how they reach them.
+treat all tensors of a sample alike; this is how they reach them.
 """
 
 from __future__ import annotations

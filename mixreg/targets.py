@@ -11,6 +11,7 @@ Mixing, moments, smoothing and training all take targets in the same forms, and 
 
 from __future__ import annotations
 
+import operator
 from functools import lru_cache
 
 import torch
@@ -53,8 +54,8 @@ def validate_targets(y: Tensor, num_classes: int | None) -> None:
 
 def require_labels_in_range(y: Tensor, num_classes: int) -> None:
     """Class indices must lie in 0..num_classes − 1."""
-    low, high = (int(end) for end in y.aminmax()) if y.numel() else (0, 0)
-    if not (low >= 0 and high < num_classes):
+    low, high = (int(end) for end in y.long().aminmax()) if y.numel() else (0, 0)
+    if low < 0 or high >= num_classes:
         raise ValueError(
             f"labels must lie in 0..{num_classes - 1} (num_classes={num_classes}), got values from {low} to {high}"
         )
@@ -64,11 +65,13 @@ def validate_num_classes(num_classes: int | None) -> int | None:
     """`num_classes` itself, or an error that says what it may be."""
     if num_classes is None:
         return None
-    if isinstance(num_classes, bool) or not isinstance(num_classes, int):
-        raise TypeError(f"num_classes must be a positive integer or None, got {num_classes!r}")
-    if num_classes < 1:
+    try:
+        value = operator.index(num_classes)
+    except TypeError:
+        raise TypeError(f"num_classes must be a positive integer or None, got {num_classes!r}") from None
+    if isinstance(num_classes, bool) or value < 1:
         raise ValueError(f"num_classes must be a positive integer or None, got {num_classes}")
-    return num_classes
+    return value
 
 
 def to_values(y: Tensor, num_classes: int | None, dtype: torch.dtype | None = None) -> Tensor:

@@ -50,9 +50,27 @@ def closed_forms(alpha: Tensor) -> ClosedForms:
     return ClosedForms(0.5 * (1 + g), shrinkage, var, var + shrinkage**2)
 
 
+class ScalarForms(NamedTuple):
+    """α as a float and the moments of its θ as floats."""
+
+    alpha: float
+    mean: float
+    shrinkage: float
+    var: float
+    gamma2: float
+
+
 @lru_cache(maxsize=256)
-def _float_closed_forms(alpha: float) -> tuple[float, ...]:
-    return tuple(v.item() for v in closed_forms(torch.tensor(alpha, dtype=torch.float64)))
+def _float_closed_forms(alpha: float) -> ScalarForms:
+    return ScalarForms(alpha, *(v.item() for v in closed_forms(torch.tensor(alpha, dtype=torch.float64))))
+
+
+def scalar_forms(alpha: float, user: str) -> ScalarForms:
+    """The moments for one α, for a `user` that cannot take a tensor of them."""
+    value = validate_alpha(alpha)
+    if isinstance(value, Tensor):
+        raise TypeError(f"{user} takes one alpha as a number, got a tensor")
+    return _float_closed_forms(value)
 
 
 def validate_alpha(alpha: float | Tensor) -> float | Tensor:
@@ -63,7 +81,7 @@ def validate_alpha(alpha: float | Tensor) -> float | Tensor:
         if not bool((alpha.detach() >= 0).all()):
             raise ValueError(f"every alpha must lie in [0, inf], got {alpha.detach().tolist()}")
         return alpha
-    if isinstance(alpha, bool):
+    if isinstance(alpha, (bool, str)):
         raise TypeError(f"alpha must be a number or a tensor, got {alpha!r}")
     try:
         value = float(alpha)
@@ -96,7 +114,7 @@ class Theta:
             # On the CPU in float64 whatever α's home is: not every device has float64, and α is small.
             value = closed_forms(self.alpha.to("cpu", torch.float64))[index]
             return value.to(self.alpha.device, self.alpha.dtype)
-        return _float_closed_forms(self.alpha)[index]
+        return _float_closed_forms(self.alpha)[1 + index]
 
     @property
     def mean(self) -> float | Tensor:
@@ -165,4 +183,8 @@ class Theta:
         home = generator.device if generator is not None else target
         home = home if home == _CPU or home.type == "cuda" else _CPU
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if isinstance(self.alpha, Tensor):
+            own, trailing = self.alpha.shape, shape[max(0, len(shape) - self.alpha.ndim) :]
+            if len(own) > len(shape) or any(a not in (1, s) for a, s in zip(own, trailing, strict=True)):
+                raise ValueError(f"alpha of shape {tuple(self.alpha.shape)} does not broadcast to shape {shape}")
         return Draw(shape, generator, home, dtype or torch.get_default_dtype()), target

@@ -76,6 +76,14 @@ def test_bin_edges_belong_to_the_lower_bin() -> None:
     assert counts.tolist() == [0, 1, 2, 0]
 
 
+@pytest.mark.parametrize("bins", [3, 7, 15, 20, 25, 50, 100])
+def test_every_exact_edge_belongs_to_the_lower_bin(bins) -> None:
+    for k in range((bins + 1) // 2 + 1, bins + 1):
+        p = torch.tensor([[k / bins, 1 - k / bins]], dtype=torch.float64)
+        counts = cal.confidence_histogram(p, bins, probabilities=True)
+        assert counts.nonzero().item() == k - 1
+
+
 def plain_equal_mass_ece(confidence: np.ndarray, hit: np.ndarray, bins: int) -> float:
     """One sample at a time: bin ⌊B r / n⌋ with r the number of strictly smaller confidences."""
     n = len(confidence)
@@ -91,7 +99,7 @@ def test_equal_mass_ece(n, bins, seed, rounding) -> None:
     p = torch.from_numpy(logits.softmax(1).numpy().round(rounding))
     p[:, -1] += 1 - p.sum(1)
     p = p.clamp(min=0) / p.clamp(min=0).sum(1, keepdim=True)
-    confidence = p.log().softmax(1).max(1).values.numpy()
+    confidence = p.max(1).values.numpy()
     hit = (p.argmax(1) == labels).double().numpy()
     expected = plain_equal_mass_ece(confidence, hit, bins)
     value = cal.expected_calibration_error(p, labels, bins, equal_mass=True, probabilities=True)
@@ -229,6 +237,9 @@ def test_temperature_refuses_probabilities() -> None:
     for probabilities in (logits.softmax(1), logits.softmax(1).float(), torch.eye(5)[labels]):
         with pytest.raises(ValueError, match="these are probabilities"):
             cal.fit_temperature(probabilities, labels)
+    for probabilities in (torch.rand(50), torch.rand(50, 1)):
+        with pytest.raises(ValueError, match="these are probabilities"):
+            cal.fit_temperature(probabilities, labels.clamp(max=1))
     # Log-probabilities are logits.
     assert cal.fit_temperature(logits.log_softmax(1), labels) == pytest.approx(cal.fit_temperature(logits, labels))
     with pytest.raises(ValueError, match="positive and finite"):
@@ -265,6 +276,24 @@ def test_wrong_input(logits, labels, error, message) -> None:
         metric.update(logits, labels)
     assert torch.equal(metric.sums, before)
     assert metric.update_count == 1
+
+
+@pytest.mark.parametrize("name", sorted(set(cal.__all__) & {"brier_score", "negative_log_likelihood", "accuracy"}))
+def test_nan_is_named_by_every_score(name) -> None:
+    bad = LOGITS.index_fill(0, torch.tensor([3]), torch.nan)
+    with pytest.raises(ValueError, match="not finite at sample 3"):
+        getattr(cal, name)(bad, LABELS)
+    with pytest.raises(ValueError, match="not finite at sample 3"):
+        cal.classwise_calibration_error(bad, LABELS)
+
+
+def test_scores_keep_their_digits() -> None:
+    sure = torch.tensor([[10.0, 0.0, 0.0]])
+    exact = cal.brier_score(sure.double(), torch.tensor([0])).item()
+    assert cal.brier_score(sure, torch.tensor([0])).item() == pytest.approx(exact, rel=1e-2)
+    logits, labels = problem(dtype=torch.float32)
+    expected = cal.negative_log_likelihood((logits + 512).double(), labels)
+    assert cal.negative_log_likelihood(logits + 512, labels).item() == pytest.approx(expected.item(), abs=1e-6)
 
 
 def test_other_wrong_input() -> None:

@@ -1,5 +1,7 @@
 """Losses against PyTorch's own, smoothing against its definition."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -32,6 +34,19 @@ def test_losses_are_finite_for_huge_logits() -> None:
     y = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     torch.testing.assert_close(losses.cross_entropy(y, u), torch.tensor([0.0, 2e4]))
     torch.testing.assert_close(losses.logistic(torch.tensor([1.0, 1.0]), u[:, 0]), torch.tensor([0.0, 1e4]))
+
+
+def test_losses_do_not_cancel() -> None:
+    for y, u in ((1.0, 15.3), (0.0, -15.3), (1.0, 40.0)):
+        value = losses.logistic(torch.tensor([y], dtype=torch.float64), torch.tensor([u], dtype=torch.float64))
+        assert value.item() == pytest.approx(math.log1p(math.exp(-abs(u))), rel=1e-12)
+    u = torch.randn(50, 4)
+    y = torch.randn(50, 4).softmax(1)
+    expected = losses.cross_entropy(y.double(), u.double())
+    shifted = losses.cross_entropy(y, (u + 64) * 1.0)
+    torch.testing.assert_close(shifted.double(), losses.cross_entropy(y.double(), (u + 64).double()), rtol=0, atol=1e-6)
+    torch.testing.assert_close(losses.cross_entropy(y, u).double(), expected, rtol=0, atol=1e-6)
+    assert losses.squared_error(torch.zeros(0, 3), torch.zeros(0, 3)).shape == (0,)
 
 
 def test_losses_refuse_what_does_not_match() -> None:
@@ -71,5 +86,7 @@ def test_smoothing_refuses_wrong_input() -> None:
         smooth_labels(y, mean, epsilon=1.5)
     with pytest.raises(ValueError, match="one entry per class"):
         smooth_labels(y, torch.tensor([[0.5, 0.5]]), epsilon=0.1)
+    with pytest.raises(TypeError, match="y_mean must be a tensor, got list"):
+        smooth_labels(y, [0.5, 0.5], epsilon=0.1)
     with pytest.raises(ValueError, match=r"labels must lie in 0\.\.1"):
         smooth_labels(y + 1, mean, epsilon=0.1)

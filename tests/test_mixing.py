@@ -171,6 +171,26 @@ def test_alpha_zero_leaves_the_batch_as_it_is(inplace) -> None:
     assert torch.equal(soft, torch.nn.functional.one_hot(y, 3).float())
 
 
+def test_shared_memory_is_mixed_once() -> None:
+    x = torch.rand(8, 4)
+    fresh = Mixup(1.0, generator=seeded())(x.clone(), x.clone())
+    both = x.clone()
+    inplace = Mixup(1.0, generator=seeded(), inplace=True)(both, both)
+    torch.testing.assert_close(inplace[0], fresh[0])
+    torch.testing.assert_close(inplace[1], fresh[1])
+    twice, _ = Mixup(1.0, generator=seeded(), inplace=True)((x, x), torch.zeros(8))
+    torch.testing.assert_close(twice[1], fresh[0])
+
+
+def test_a_pair_may_come_as_one_argument() -> None:
+    x, y = torch.rand(8, 4), torch.arange(8)
+    one, two = Mixup(1.0, 8, generator=seeded())((x, y)), Mixup(1.0, 8, generator=seeded())(x, y)
+    assert torch.equal(one[0], two[0])
+    assert torch.equal(one[1], two[1])
+    with pytest.raises(TypeError, match="got a single Tensor"):
+        Mixup(1.0, 8)(x)
+
+
 def test_gradients_flow_through_the_mixture() -> None:
     x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
     pairing = draw_pairing(4, Theta(1.0), generator=seeded(), dtype=torch.float64)
@@ -347,6 +367,22 @@ def test_wrong_input(arguments, x, y, error, message) -> None:
     if isinstance(x, torch.Tensor):
         assert torch.equal(x, before)
     assert torch.equal(mixup.generator.get_state(), state)
+
+
+def test_in_place_refuses_before_it_changes_anything() -> None:
+    x, b = torch.rand(8, 4), torch.rand(8, 2, requires_grad=True)
+    before = x.clone()
+    with pytest.raises(ValueError, match=r"x\[1\] requires gradients"):
+        Mixup(1.0, inplace=True)((x, b), torch.zeros(8))
+    assert torch.equal(x, before)
+
+
+def test_labels_of_every_integer_type() -> None:
+    for dtype in (torch.uint8, torch.int16, torch.uint16, torch.uint32, torch.uint64, torch.int64):
+        labels = torch.tensor([0, 1, 2, 0]).to(dtype)
+        assert Mixup(1.0, 3)(X, labels)[1].shape == (4, 3)
+        with pytest.raises(ValueError, match="labels must lie in"):
+            Mixup(1.0, 2)(X, labels)
 
 
 def test_wrong_settings() -> None:

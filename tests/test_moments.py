@@ -156,6 +156,21 @@ def test_two_processes_agree_with_one(share, tmp_path: Path) -> None:
             torch.testing.assert_close(got, want, rtol=0, atol=1e-10)
 
 
+def _different_settings(rank: int) -> str:
+    m = DataMoments(num_classes=None if rank == 0 else 4)
+    if rank == 1:
+        m.update(*data(30))
+    try:
+        m.all_reduce()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_processes_that_disagree_all_raise(tmp_path: Path) -> None:
+    assert all("cannot be joined" in message for message in run_processes(_different_settings, 2, tmp_path))
+
+
 X, Y = data(5)
 
 
@@ -199,6 +214,8 @@ def test_other_wrong_input() -> None:
         DataMoments().update(X, Y)
     with pytest.raises(ValueError, match="no data yet"):
         _ = DataMoments().x_mean
+    with pytest.raises(TypeError, match="only DataMoments can be merged, got int"):
+        DataMoments().merge(3)
     with pytest.raises(ValueError, match="cannot be joined"):
         DataMoments(num_classes=4).merge(DataMoments(num_classes=5))
     with pytest.raises(TypeError, match="positive integer"):

@@ -213,6 +213,22 @@ def test_inputs_of_several_tensors_and_further_arguments() -> None:
         model({"image": x["image"]})
 
 
+def test_alpha_zero_keeps_masked_logits_and_means_keep_their_digits() -> None:
+    class Masked(nn.Module):
+        def forward(self, x):
+            return torch.stack([x[:, 0], torch.full_like(x[:, 0], -torch.inf)], 1)
+
+    x = torch.randn(3, 1, dtype=torch.float64)
+    model = Rescaled(Masked(), 0.0, torch.zeros(1), torch.tensor([0.5, 0.5]))
+    assert torch.equal(model(x), Masked()(x))
+    # A network without parameters has no dtype to cast to.
+    third = torch.tensor([1 / 3], dtype=torch.float64)
+    model = Rescaled(nn.Identity(), 1.0, third, third)
+    assert model.x_mean.dtype == torch.float64
+    with pytest.raises(ValueError, match="holds no tensor"):
+        Rescaled(nn.Identity(), 1.0, (), third)
+
+
 def test_scalar_outputs() -> None:
     net = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))
     model = Rescaled(net, 1.0, torch.zeros(3), torch.tensor(0.3))

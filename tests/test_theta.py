@@ -144,13 +144,26 @@ def test_sample_gradient_is_the_derivative_of_the_mean(generator: torch.Generato
     assert abs(slope - exact) <= 4.5 * each.std() / math.sqrt(4000)
 
 
+def test_sample_gradients_are_finite_for_small_alpha(generator: torch.Generator) -> None:
+    a = torch.tensor([1e-3, 1e-2, 1.0], dtype=torch.float64, requires_grad=True)
+    Theta(a).sample((2000, 3), generator).sum().backward()
+    assert torch.isfinite(a.grad).all()
+
+
+def test_alpha_must_fit_the_shape() -> None:
+    assert Theta(torch.ones(3)).sample((5, 3)).shape == (5, 3)
+    for shape in ((), (5, 1), (4,)):
+        with pytest.raises(ValueError, match="does not broadcast"):
+            Theta(torch.ones(3)).sample(shape)
+
+
 @pytest.mark.parametrize("alpha", [-1.0, math.nan, -math.inf, torch.tensor([1.0, -0.1]), torch.tensor(math.nan)])
 def test_alpha_outside_its_range(alpha: object) -> None:
     with pytest.raises(ValueError, match=r"\[0, inf\]"):
         Theta(alpha)
 
 
-@pytest.mark.parametrize("alpha", ["one", None, True, [1.0], torch.tensor(1)])
+@pytest.mark.parametrize("alpha", ["one", "0.5", None, True, [1.0], torch.tensor(1)])
 def test_alpha_of_the_wrong_type(alpha: object) -> None:
     with pytest.raises(TypeError, match="alpha must be"):
         Theta(alpha)

@@ -23,7 +23,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mixreg.calibration.predictions import as_logits, confidences, confidences_and_hits, probability_chunks
+from mixreg.calibration.predictions import (
+    Predictions,
+    confidences,
+    confidences_and_hits,
+    predictions,
+    probability_chunks,
+    refuse_nan,
+)
 
 DEFAULT_BINS = 15
 
@@ -48,7 +55,8 @@ class Reliability:
     @property
     def expected_error(self) -> Tensor:
         """ECE."""
-        return (self.count / self.count.sum() * (self.accuracy - self.confidence).abs()).nansum()
+        gaps = self.count * (self.accuracy - self.confidence).abs()
+        return gaps.nansum() / self.count.sum()
 
     @property
     def maximum_error(self) -> Tensor:
@@ -63,10 +71,14 @@ def validate_bins(bins: int) -> int:
     return bins
 
 
+def bin_edges(bins: int, device: torch.device) -> Tensor:
+    """0, 1/B, …, 1, each the float64 nearest to b/B (which `linspace` does not give)."""
+    return torch.arange(bins + 1, dtype=torch.float64, device=device) / bins
+
+
 def bin_of(confidence: Tensor, bins: int) -> Tensor:
     """The equal-width bin ((b−1)/B, b/B] of each confidence, counted from 0; 0 itself is in the first."""
-    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=confidence.device)
-    return torch.bucketize(confidence.double(), edges[1:-1])
+    return torch.bucketize(confidence.double(), bin_edges(bins, confidence.device)[1:-1])
 
 
 def sums_by(index: Tensor, confidence: Tensor, hit: Tensor, size: int) -> Tensor:
@@ -76,22 +88,22 @@ def sums_by(index: Tensor, confidence: Tensor, hit: Tensor, size: int) -> Tensor
     return torch.stack(columns, dim=1)
 
 
-def top_sums(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
-    """B × 3 sums over equal-width bins of the top prediction; logits from `as_logits`."""
-    confidence, hit = confidences_and_hits(logits, labels)
+def top_sums(given: Predictions, labels: Tensor, bins: int) -> Tensor:
+    """B × 3 sums over equal-width bins of the top prediction; from `predictions`."""
+    confidence, hit = confidences_and_hits(given, labels)
     return sums_by(bin_of(confidence, bins), confidence, hit, bins)
 
 
-def classwise_sums(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
-    """c × B × 3 sums over equal-width bins of each class's probability; logits from `as_logits`."""
-    c = logits.shape[1]
-    sums = torch.zeros((c * bins, 3), dtype=torch.float64, device=logits.device)
-    classes = torch.arange(c, device=logits.device)
-    for rows, p in probability_chunks(logits):
+def classwise_sums(given: Predictions, labels: Tensor, bins: int) -> Tensor:
+    """c × B × 3 sums over equal-width bins of each class's probability; from `predictions`."""
+    c, device = given.values.shape[1], given.values.device
+    sums = torch.zeros((c * bins, 3), dtype=torch.float64, device=device)
+    classes = torch.arange(c, device=device)
+    for rows, p in probability_chunks(given):
         index = classes * bins + bin_of(p, bins)
         hit = labels[rows].unsqueeze(1) == classes
         sums += sums_by(index.flatten(), p.flatten(), hit.flatten(), c * bins)
-    return sums.reshape(c, bins, 3)
+    return refuse_nan(given, sums).reshape(c, bins, 3)
 
 
 def equal_mass_bin(count: Tensor, bins: int) -> Tensor:
@@ -106,9 +118,9 @@ def group_cells(sums: Tensor, bins: int) -> Tensor:
     return grouped.index_add_(0, equal_mass_bin(sums[:, 0], bins), sums)
 
 
-def equal_mass_sums(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
-    """B × 3 sums over equal-mass bins of the top prediction; logits from `as_logits`."""
-    confidence, hit = confidences_and_hits(logits, labels)
+def equal_mass_sums(given: Predictions, labels: Tensor, bins: int) -> Tensor:
+    """B × 3 sums over equal-mass bins of the top prediction; from `predictions`."""
+    confidence, hit = confidences_and_hits(given, labels)
     values, cell = torch.unique(confidence, return_inverse=True)
     return group_cells(sums_by(cell, confidence, hit, values.numel()), bins)
 
@@ -116,7 +128,7 @@ def equal_mass_sums(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
 def from_sums(sums: Tensor) -> Reliability:
     """The reliability of B × 3 sums over equal-width bins."""
     count, confidence, hits = sums.unbind(-1)
-    edges = torch.linspace(0, 1, count.shape[0] + 1, dtype=torch.float64, device=sums.device)
+    edges = bin_edges(count.shape[0], sums.device)
     # 0 / 0 is the NaN that an empty bin should show.
     return Reliability(edges[:-1], edges[1:], count, confidence / count, hits / count)
 
@@ -130,12 +142,12 @@ def reliability(
     logits: Tensor, labels: Tensor, bins: int = DEFAULT_BINS, *, probabilities: bool = False
 ) -> Reliability:
     """The numbers of a reliability diagram with equal-width bins; logits: n × c, labels: n."""
-    return from_sums(top_sums(as_logits(logits, labels, probabilities), labels, validate_bins(bins)))
+    return from_sums(top_sums(predictions(logits, labels, probabilities), labels, validate_bins(bins)))
 
 
 def confidence_histogram(logits: Tensor, bins: int = DEFAULT_BINS, *, probabilities: bool = False) -> Tensor:
     """B: how many samples have their largest probability in each equal-width bin; logits: n × c."""
-    confidence = confidences(as_logits(logits, None, probabilities))
+    confidence = confidences(predictions(logits, None, probabilities))
     return torch.bincount(bin_of(confidence, validate_bins(bins)), minlength=bins)
 
 
@@ -153,8 +165,8 @@ def expected_calibration_error(
     >>> round(expected_calibration_error(p, torch.tensor([1, 0]), probabilities=True).item(), 3)
     0.475
     """
-    logits = as_logits(logits, labels, probabilities)
-    return expected_error((equal_mass_sums if equal_mass else top_sums)(logits, labels, validate_bins(bins)))
+    given = predictions(logits, labels, probabilities)
+    return expected_error((equal_mass_sums if equal_mass else top_sums)(given, labels, validate_bins(bins)))
 
 
 def maximum_calibration_error(
@@ -168,5 +180,5 @@ def classwise_calibration_error(
     logits: Tensor, labels: Tensor, bins: int = DEFAULT_BINS, *, probabilities: bool = False
 ) -> Tensor:
     """Classwise ECE over equal-width bins, averaged over classes; logits: n × c, labels: n."""
-    sums = classwise_sums(as_logits(logits, labels, probabilities), labels, validate_bins(bins))
+    sums = classwise_sums(predictions(logits, labels, probabilities), labels, validate_bins(bins))
     return expected_error(sums).mean()

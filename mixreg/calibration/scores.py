@@ -14,31 +14,40 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mixreg.calibration.predictions import as_logits, confidences_and_hits, probability_chunks
+from mixreg.calibration.predictions import (
+    Predictions,
+    confidences_and_hits,
+    predictions,
+    probability_chunks,
+    refuse_nan,
+)
 
 
 def _with_count(total: Tensor, labels: Tensor) -> Tensor:
     return torch.stack([total.double(), torch.full_like(total, labels.shape[0], dtype=torch.float64)])
 
 
-def accuracy_sums(logits: Tensor, labels: Tensor) -> Tensor:
+def accuracy_sums(given: Predictions, labels: Tensor) -> Tensor:
     """(hits, n)."""
-    return _with_count(confidences_and_hits(logits, labels)[1].sum(), labels)
+    return _with_count(confidences_and_hits(given, labels)[1].sum(), labels)
 
 
-def nll_sums(logits: Tensor, labels: Tensor) -> Tensor:
+def nll_sums(given: Predictions, labels: Tensor) -> Tensor:
     """(Σ −log p_y, n)."""
-    chosen = logits.gather(1, labels.long().unsqueeze(1)).squeeze(1)
-    return _with_count((torch.logsumexp(logits, dim=1) - chosen).sum(dtype=torch.float64), labels)
+    values, are_probabilities = given
+    log_p = values.log() if are_probabilities else torch.log_softmax(values, dim=1)
+    chosen = log_p.gather(1, labels.long().unsqueeze(1))
+    return _with_count(refuse_nan(given, -chosen.sum(dtype=torch.float64)), labels)
 
 
-def brier_sums(logits: Tensor, labels: Tensor) -> Tensor:
-    """(Σ ‖p − e_y‖², n), as ‖p‖² − 2 p_y + 1."""
-    total = torch.zeros((), dtype=torch.float64, device=logits.device)
-    for rows, p in probability_chunks(logits):
-        chosen = p.gather(1, labels[rows].long().unsqueeze(1))
-        total += p.square().sum(dtype=torch.float64) + (1 - 2 * chosen.double()).sum()
-    return _with_count(total, labels)
+def brier_sums(given: Predictions, labels: Tensor) -> Tensor:
+    """(Σ ‖p − e_y‖², n)."""
+    total = torch.zeros((), dtype=torch.float64, device=given.values.device)
+    for rows, p in probability_chunks(given):
+        label = labels[rows].long().unsqueeze(1)
+        p.scatter_add_(1, label, p.new_full((1, 1), -1.0).expand_as(label))
+        total += p.square_().sum(dtype=torch.float64)
+    return _with_count(refuse_nan(given, total), labels)
 
 
 def mean_of(sums: Tensor) -> Tensor:
@@ -48,14 +57,14 @@ def mean_of(sums: Tensor) -> Tensor:
 
 def accuracy(logits: Tensor, labels: Tensor, *, probabilities: bool = False) -> Tensor:
     """The share of samples whose most probable class is the label; logits: n × c, labels: n."""
-    return mean_of(accuracy_sums(as_logits(logits, labels, probabilities), labels))
+    return mean_of(accuracy_sums(predictions(logits, labels, probabilities), labels))
 
 
 def negative_log_likelihood(logits: Tensor, labels: Tensor, *, probabilities: bool = False) -> Tensor:
     """Mean cross-entropy of the labels; logits: n × c, labels: n."""
-    return mean_of(nll_sums(as_logits(logits, labels, probabilities), labels))
+    return mean_of(nll_sums(predictions(logits, labels, probabilities), labels))
 
 
 def brier_score(logits: Tensor, labels: Tensor, *, probabilities: bool = False) -> Tensor:
     """Mean squared distance of the probabilities from the one-hot label, in [0, 2]; logits: n × c, labels: n."""
-    return mean_of(brier_sums(as_logits(logits, labels, probabilities), labels))
+    return mean_of(brier_sums(predictions(logits, labels, probabilities), labels))

@@ -1,8 +1,9 @@
 """The calibration measures as objects that take one batch at a time.
 
 Each keeps a fixed number of float64 sums, however many samples pass, and gives what the function of the same name gives
-on all samples at once. The interface is that of `torchmetrics.Metric`: `update`, `compute`, `reset`, calling the object
-(the batch's own value), `merge_state`, `clone`, `.to(device)`; `compute` sums over `torch.distributed` processes.
+on all samples at once (equal-mass ECE: nearly, see there). The interface is that of `torchmetrics.Metric`: `update`,
+`compute`, `reset`, calling the object (the batch's own value), `merge_state`, `clone`, `.to(device)`; `compute` sums
+over `torch.distributed` processes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from torch import Tensor, nn
 
 from mixreg.calibration import bins as binning
 from mixreg.calibration import scores
-from mixreg.calibration.predictions import as_logits, confidences_and_hits
+from mixreg.calibration.predictions import Predictions, confidences_and_hits, predictions
 from mixreg.distributed import sum_over_processes
+from mixreg.targets import validate_num_classes
 
 
 class StreamingMetric(nn.Module, ABC):
@@ -44,15 +46,15 @@ class StreamingMetric(nn.Module, ABC):
         self.update_count = 0
 
     @abstractmethod
-    def _sums_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """One batch's sums; logits: n × c, checked."""
+    def _sums_of(self, given: Predictions, labels: Tensor) -> Tensor:
+        """One batch's sums."""
 
     @abstractmethod
     def _value_of(self, sums: Tensor) -> Any:
         """The measure, from the sums over all samples."""
 
     def _batch_sums(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return self._sums_of(as_logits(logits, labels, self.probabilities), labels).to(self.sums.device)
+        return self._sums_of(predictions(logits, labels, self.probabilities), labels)
 
     @property
     def update_called(self) -> bool:
@@ -61,8 +63,11 @@ class StreamingMetric(nn.Module, ABC):
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Take in a batch; logits: n × c (or n), labels: n."""
-        self.sums += self._batch_sums(logits, labels)
-        self.update_count += 1
+        self._add(self._batch_sums(logits, labels))
+
+    def _add(self, sums: Tensor, updates: int = 1) -> None:
+        self.sums += sums.to(self.sums.device)
+        self.update_count += updates
 
     def compute(self) -> Any:
         """The measure over all batches so far, of all processes."""
@@ -74,8 +79,7 @@ class StreamingMetric(nn.Module, ABC):
     def forward(self, logits: Tensor, labels: Tensor) -> Any:
         """Take in a batch and return the measure of that batch alone, on this process alone."""
         sums = self._batch_sums(logits, labels)
-        self.sums += sums
-        self.update_count += 1
+        self._add(sums)
         return self._value_of(sums)
 
     def reset(self) -> None:
@@ -85,13 +89,27 @@ class StreamingMetric(nn.Module, ABC):
 
     def merge_state(self, other: StreamingMetric) -> None:
         """Take in everything that `other`, of the same kind and settings, has seen."""
-        if type(other) is not type(self) or other.sums.shape != self.sums.shape:
-            raise ValueError(
-                f"cannot merge {type(other).__name__} with state {tuple(getattr(other, 'sums', torch.empty(0)).shape)} "
-                f"into {type(self).__name__} with state {tuple(self.sums.shape)}"
-            )
-        self.sums += other.sums.to(self.sums.device)
-        self.update_count += other.update_count
+        if type(other) is not type(self) or other._settings() != self._settings():
+            raise ValueError(f"cannot merge {other!r} into {self!r}: they must be of one kind with the same settings")
+        self._add(other.sums, other.update_count)
+
+    def _settings(self) -> dict[str, Any]:
+        names = ("bins", "equal_mass", "num_classes", "probabilities")
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
+
+    def extra_repr(self) -> str:
+        """Shown by `print(metric)`."""
+        return ", ".join(f"{name}={value}" for name, value in self._settings().items())
+
+    @property
+    def metric_state(self) -> dict[str, Tensor]:
+        """The sums, under their name."""
+        return {"sums": self.sums}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the sums are."""
+        return self.sums.device
 
     def clone(self) -> StreamingMetric:
         """An independent copy."""
@@ -128,10 +146,10 @@ class ExpectedCalibrationError(StreamingMetric):
         super().__init__((cells, 3), probabilities, sync_on_compute)
         self.bins, self.equal_mass = bins, equal_mass
 
-    def _sums_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def _sums_of(self, given: Predictions, labels: Tensor) -> Tensor:
         if not self.equal_mass:
-            return binning.top_sums(logits, labels, self.bins)
-        confidence, hit = confidences_and_hits(logits, labels)
+            return binning.top_sums(given, labels, self.bins)
+        confidence, hit = confidences_and_hits(given, labels)
         low, high = self.LOG_ODDS_RANGE
         place = (torch.logit(confidence).clamp(low, high) - low) / (high - low)
         cells = self.sums.shape[0]
@@ -150,8 +168,8 @@ class _OverBins(StreamingMetric):
         super().__init__((binning.validate_bins(bins), 3), probabilities, sync_on_compute)
         self.bins = bins
 
-    def _sums_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return binning.top_sums(logits, labels, self.bins)
+    def _sums_of(self, given: Predictions, labels: Tensor) -> Tensor:
+        return binning.top_sums(given, labels, self.bins)
 
 
 class MaximumCalibrationError(_OverBins):
@@ -190,13 +208,17 @@ class ClasswiseCalibrationError(StreamingMetric):
         probabilities: bool = False,
         sync_on_compute: bool = True,
     ) -> None:
-        super().__init__((num_classes, binning.validate_bins(bins), 3), probabilities, sync_on_compute)
-        self.num_classes, self.bins = num_classes, bins
+        classes = validate_num_classes(num_classes)
+        if classes is None:
+            raise TypeError("ClasswiseCalibrationError needs num_classes, got None")
+        super().__init__((classes, binning.validate_bins(bins), 3), probabilities, sync_on_compute)
+        self.num_classes, self.bins = classes, bins
 
-    def _sums_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if logits.shape[1] != self.num_classes:
-            raise ValueError(f"expected logits of {self.num_classes} classes, got {logits.shape[1]} columns")
-        return binning.classwise_sums(logits, labels, self.bins)
+    def _sums_of(self, given: Predictions, labels: Tensor) -> Tensor:
+        columns = given.values.shape[1]
+        if columns != self.num_classes:
+            raise ValueError(f"expected logits of {self.num_classes} classes, got {columns} columns")
+        return binning.classwise_sums(given, labels, self.bins)
 
     def _value_of(self, sums: Tensor) -> Tensor:
         return binning.expected_error(sums).mean()
@@ -217,19 +239,19 @@ class Accuracy(_Mean):
 
     higher_is_better = True
 
-    def _sums_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return scores.accuracy_sums(logits, labels)
+    def _sums_of(self, given: Predictions, labels: Tensor) -> Tensor:
+        return scores.accuracy_sums(given, labels)
 
 
 class NegativeLogLikelihood(_Mean):
     """Streaming mean cross-entropy."""
 
-    def _sums_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return scores.nll_sums(logits, labels)
+    def _sums_of(self, given: Predictions, labels: Tensor) -> Tensor:
+        return scores.nll_sums(given, labels)
 
 
 class BrierScore(_Mean):
     """Streaming Brier score."""
 
-    def _sums_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return scores.brier_sums(logits, labels)
+    def _sums_of(self, given: Predictions, labels: Tensor) -> Tensor:
+        return scores.brier_sums(given, labels)

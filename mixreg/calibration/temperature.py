@@ -14,7 +14,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from mixreg.calibration.predictions import as_logits
+from mixreg.calibration.predictions import on_simplex, predictions
 
 # Beyond these a temperature says that the data cannot determine one (all right, or all at chance).
 SMALLEST, LARGEST = 0.01, 100.0
@@ -30,8 +30,10 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
             and taking a softmax is a different, wrong model.
         labels: n.
     """
-    u = as_logits(logits, labels).double()
-    _refuse_probabilities(u)
+    u = predictions(logits, labels).values.double()
+    flat = logits.reshape(len(u), -1)
+    if on_simplex(flat) or (flat.shape[1] == 1 and bool(((flat >= 0) & (flat <= 1)).all())):
+        raise ValueError("these are probabilities (non-negative, and every row sums to 1); a temperature needs logits")
     if not bool(torch.isfinite(u).all()):
         raise ValueError("logits must be finite to fit a temperature")
     u = u - u.amax(dim=1, keepdim=True)
@@ -62,12 +64,6 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
             break
         beta = following
     return 1 / beta
-
-
-def _refuse_probabilities(logits: Tensor) -> None:
-    rows = logits.sum(1)
-    if bool((logits >= 0).all()) and torch.allclose(rows, torch.ones_like(rows), atol=1e-3):
-        raise ValueError("these are probabilities (every row is non-negative and sums to 1); temperature needs logits")
 
 
 class TemperatureScaling(nn.Module):

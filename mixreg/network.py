@@ -1,0 +1,135 @@
+"""Asking a network for its outputs and derivatives, sample by sample and in bounded memory.
+
+A network is any module or callable x ↦ u on batches that treats samples independently. Modules are asked in evaluation
+mode (running statistics, no dropout) and put back as they were: the quantities of the paper belong to one function f.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mixreg.losses import Loss, SampleLoss, require_known, resolve
+from mixreg.structure import validate_batch
+from mixreg.targets import is_class_index, to_values
+
+Network = Callable[[Tensor], Tensor]
+
+# Numbers per chunk of inputs: large enough to keep two cores busy, small enough to stay in cache.
+CHUNK_ELEMENTS = 1 << 20
+
+
+@contextmanager
+def evaluating(net: Network) -> Iterator[None]:
+    """Modules in evaluation mode inside, and exactly as they were afterwards."""
+    modules = list(net.modules()) if isinstance(net, nn.Module) else []
+    modes = [module.training for module in modules]
+    try:
+        for module in modules:
+            module.training = False
+        yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+
+
+def flat_outputs(net: Network, x: Tensor, first: int = 0) -> Tensor:
+    """u: n × c, whatever the shape of one output; checked. `first` is the index of the first sample, for errors."""
+    u = net(x)
+    if not isinstance(u, Tensor):
+        raise TypeError(f"the network must return a tensor, got {type(u).__name__}")
+    if u.ndim == 0 or u.shape[0] != x.shape[0]:
+        raise ValueError(f"the network must return {x.shape[0]} outputs for {x.shape[0]} inputs, got {tuple(u.shape)}")
+    flat = u.reshape(u.shape[0], -1)
+    finite = torch.isfinite(flat).all(1)
+    if not bool(finite.all()):
+        raise ValueError(f"the network's output is not finite at sample {first + int((~finite).nonzero()[0])}")
+    return flat
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A network, data and a loss that fit together.
+
+    Attributes:
+        net: the network.
+        x: n × …, floating point.
+        y: n × k, targets as values.
+        loss: on n × k targets and n × c outputs.
+        classes: c.
+    """
+
+    net: Network
+    x: Tensor
+    y: Tensor
+    loss: Loss
+    classes: int
+
+    @property
+    def count(self) -> int:
+        """n."""
+        return self.x.shape[0]
+
+    def chunk_size(self, asked: int | None) -> int:
+        """How many network evaluations to do at once."""
+        if asked is None:
+            return max(1, CHUNK_ELEMENTS // max(1, self.x[0].numel()))
+        if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+            raise ValueError(f"chunk_size must be a positive integer, got {asked!r}")
+        return asked
+
+
+def pose(net: Network, x: Tensor, y: Tensor, loss: str | SampleLoss) -> Problem:
+    """Check that network, data and loss fit together; integer labels become one-hot.
+
+    Args:
+        net: maps n × … inputs to n × … outputs.
+        x: n × …, floating point.
+        y: n integer labels, or n × … targets.
+        loss: a name or a callable on one sample.
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a tensor, got {type(x).__name__}")
+    n = validate_batch(x)
+    if n == 0:
+        raise ValueError("there is no sample: x has shape " + str(tuple(x.shape)))
+    require_known(loss)
+    with evaluating(net), torch.no_grad():
+        u = net(x[:1])
+    if not isinstance(u, Tensor) or u.ndim == 0 or u.shape[0] != 1:
+        flat_outputs(lambda _: u, x[:1])  # says what is wrong
+    if isinstance(y, Tensor) and is_class_index(y) and u.ndim == 2:
+        values = to_values(y, u.shape[1], u.dtype)
+    else:
+        values = to_values(y, None, u.dtype)
+    if values.shape[0] != n:
+        raise ValueError(f"x has {n} samples and y has {values.shape[0]}; they must be equally many")
+    resolved = resolve(loss, values.shape[1:], u.shape[1:])
+    if loss == "cross_entropy":
+        total = values.sum(1)
+        if not torch.allclose(total, torch.ones_like(total), atol=1e-4):
+            raise ValueError("cross_entropy needs targets that sum to 1 over the classes")
+    return Problem(net, x.detach(), values.detach().to(u.dtype).reshape(n, -1), resolved, u[0].numel())
+
+
+def jacobians(net: Network, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
+    """u: n × c and J = ∇f(x_i): n × c × d, with one backward pass per output."""
+    x = x.detach().requires_grad_()
+    with torch.enable_grad():
+        u = flat_outputs(net, x, first)
+        rows = [torch.autograd.grad(u[:, k].sum(), x, retain_graph=True)[0] for k in range(u.shape[1])]
+    return u.detach(), torch.stack([row.reshape(x.shape[0], -1) for row in rows], dim=1)
+
+
+def second_along(net: Network, x: Tensor, direction: Tensor) -> Tensor:
+    """d²/dt² f(x_i + t δ_i) at 0: n × c, by a forward derivative of a forward derivative; δ has the shape of x."""
+
+    def first(z: Tensor) -> Tensor:
+        change = torch.func.jvp(net, (z,), (direction,))[1]
+        return change.reshape(z.shape[0], -1)
+
+    return torch.func.jvp(first, (x,), (direction,))[1]
