@@ -1,0 +1,235 @@
+"""The quadratic risk as a training loss (Theorem 3), at the price of one tangent per sample.
+
+Theorem 3 holds for any noise with the covariances of Lemma 2. With j uniform and r = ±1 with equal odds,
+
+    δ = σ a_i + r γ a_j        ε = σ b_i + r γ b_j        ⇒        E δδᵀ = A_i,  E δεᵀ = B_i,  E εεᵀ = C_i,
+
+so that with the single directional derivative J δ of the network at x̃_i
+
+    ℓ(ỹ_i, f(x̃_i)) + ½ (Jδ)ᵀ ℓuu (Jδ) + εᵀ ℓyu Jδ + ½ εᵀ ℓyy ε
+
+has mean base + R1 + R3 + R4, whatever the number of classes. The second derivative of f in the same direction adds
+R2 = ½ E ℓu · f″[δ, δ]; the paper leaves it out in training because it is not convex and diverges.
+
+Here j runs over the batch: a random permutation, as in Mixup itself. Over random batches the mean is that of the data.
+
+**Batch normalisation** couples the samples of a batch, while the terms are defined for one sample at a time. In training
+mode its statistics are computed from x̃ as usual and learn as usual, but are held fixed in the tangent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from mixreg.losses import SampleLoss, require_known, resolve
+from mixreg.moments import DataMoments
+from mixreg.network import Network
+from mixreg.rescaling import shrink
+from mixreg.structure import common_dtype, validate_batch
+from mixreg.targets import is_class_index, to_values
+from mixreg.theta import scalar_forms
+
+Statistics = dict[str, tuple[Tensor, Tensor]]
+
+
+class ApproximateMixup:
+    """A loss for training: `ApproximateMixup(alpha=1.0, moments=m)(net, x, y).backward()`.
+
+    Args:
+        alpha: in [0, ∞]; 0 is empirical risk minimisation.
+        moments: x̄ and ȳ of the training set (`DataMoments.from_loader`); covariances are not needed.
+        loss: "cross_entropy", "logistic", "squared_error", or a twice differentiable callable loss(y, u) on one sample.
+        second_order: add R2.
+        generator: the source of chance, by default PyTorch's global one.
+    """
+
+    def __init__(
+        self,
+        alpha: float,
+        moments: DataMoments,
+        loss: str | SampleLoss = "cross_entropy",
+        second_order: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self.alpha, self.theta_mean, _, var, gamma2 = scalar_forms(alpha, "ApproximateMixup")
+        self.sigma, self.gamma = math.sqrt(var), math.sqrt(gamma2)
+        if not isinstance(moments, DataMoments):
+            raise TypeError(f"moments must be DataMoments, got {type(moments).__name__}")
+        if not isinstance(moments.x_mean, Tensor):
+            raise TypeError("ApproximateMixup takes inputs of one tensor; these moments are of several")
+        require_known(loss)
+        self.x_mean, self.y_mean = moments.x_mean, moments.y_mean
+        self.loss, self.second_order, self.generator = loss, second_order, generator
+
+    def __call__(self, net: Network, x: Tensor, y: Tensor) -> Tensor:
+        """An unbiased estimate of the quadratic risk of `net`, to be minimised.
+
+        Args:
+            net: maps n × … inputs to n × … outputs; used as it is, in training mode or not.
+            x: n × …, floating point.
+            y: n integer labels, or n × … targets, as `Mixup` takes them.
+        """
+        x, y = self._checked(x, y)
+        n = x.shape[0]
+        x_modified, y_modified = (shrink(t, m, self.theta_mean) for t, m in ((x, self.x_mean), (y, self.y_mean)))
+        where = {"generator": self.generator, "device": self.generator.device if self.generator is not None else "cpu"}
+        partner = torch.randperm(n, **where).to(x.device)
+        sign = (torch.randint(2, (n,), **where) * 2 - 1).to(x.device)
+        delta, epsilon = (self._noise(t, m, partner, sign) for t, m in ((x, self.x_mean), (y, self.y_mean)))
+        u, first, second = tangents(net, x_modified, delta, self.second_order)
+        if u.ndim == 0 or u.shape[0] != n:
+            raise ValueError(f"the network must return {n} outputs for {n} inputs, got {tuple(u.shape)}")
+        loss = resolve(self.loss, y.shape[1:], u.shape[1:])
+        y_flat, e_flat, u_flat, first = (t.reshape(n, -1) for t in (y_modified, epsilon, u, first))
+        values = loss.value(y_flat, u_flat) + loss.along(y_flat, u_flat, e_flat, first)
+        if second is not None:
+            values = values + 0.5 * (loss.u(y_flat, u_flat) * second.reshape(n, -1)).sum(1)
+        return values.mean()
+
+    def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x must be a tensor, got {type(x).__name__}")
+        n = validate_batch(x)
+        classes = self.y_mean.shape[0] if isinstance(y, Tensor) and is_class_index(y) and self.y_mean.ndim else None
+        values = to_values(y, classes, common_dtype(x))
+        if values.shape[0] != n:
+            raise ValueError(f"x has {n} samples and y has {values.shape[0]}; they must be equally many")
+        if x.shape[1:] != self.x_mean.shape or values.shape[1:] != self.y_mean.shape:
+            raise ValueError(
+                f"the moments are those of x: {tuple(self.x_mean.shape)}, y: {tuple(self.y_mean.shape)}; "
+                f"the batch holds x: {tuple(x.shape[1:])}, y: {tuple(values.shape[1:])}"
+            )
+        if self.x_mean.device != x.device:
+            self.x_mean, self.y_mean = self.x_mean.to(x.device), self.y_mean.to(x.device)
+        return x, values
+
+    def _noise(self, data: Tensor, mean: Tensor, partner: Tensor, sign: Tensor) -> Tensor:
+        """σ a_i + r γ a_j; the shape of `data`."""
+        centred = data - mean.to(data.dtype)
+        weight = (self.gamma * sign).to(data.dtype).reshape(-1, *[1] * (data.ndim - 1))
+        return centred[partner].mul_(weight).add_(centred, alpha=self.sigma)
+
+    def __repr__(self) -> str:
+        return f"ApproximateMixup(alpha={self.alpha}, loss={self.loss!r}, second_order={self.second_order})"
+
+
+def tangents(net: Network, x: Tensor, delta: Tensor, second_order: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """f(x), d/dt f(x + tδ) and, if asked for, d²/dt² f(x + tδ) at 0; differentiable in the network's parameters."""
+
+    def once(z: Tensor) -> tuple[tuple[Tensor, Tensor], Statistics]:
+        u, first, statistics = torch.func.jvp(with_statistics, (z,), (delta,), has_aux=True)
+        return (u, first), statistics
+
+    with _held_statistics(net) as (with_statistics, layers), _naming_the_layer(net, x, delta):
+        if second_order:
+            (u, first), (_, second), statistics = torch.func.jvp(once, (x,), (delta,), has_aux=True)
+        else:
+            ((u, first), statistics), second = once(x), None
+    _learn(layers, statistics)
+    return u, first, second
+
+
+class _WithoutTangent(torch.autograd.Function):
+    """The identity, for which no forward-mode derivative exists but reverse-mode ones do."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
+        return torch.zeros_like(tangent)
+
+
+@contextmanager
+def _held_statistics(net: Network) -> Iterator[tuple[Callable[[Tensor], Any], dict[str, _BatchNorm]]]:
+    """The network as x ↦ (u, batch statistics), whose batch normalisations in training mode hold them fixed."""
+    named = net.named_modules() if isinstance(net, nn.Module) else []
+    layers = {name: m for name, m in named if isinstance(m, _BatchNorm) and (m.training or m.running_mean is None)}
+    statistics: Statistics = {}
+
+    def held(name: str, layer: _BatchNorm) -> Callable[[Tensor], Tensor]:
+        def forward(x: Tensor) -> Tensor:
+            over = [d for d in range(x.ndim) if d != 1]
+            var, mean = (_WithoutTangent.apply(t) for t in torch.var_mean(x, over, correction=0))
+            count = x.numel() // x.shape[1]
+            statistics[name] = mean, var * (count / max(1, count - 1))
+            scale = torch.rsqrt(var + layer.eps) * (layer.weight if layer.weight is not None else 1.0)
+            shift = (layer.bias if layer.bias is not None else 0.0) - mean * scale
+            shape = (1, -1, *[1] * (x.ndim - 2))
+            return x * scale.reshape(shape) + shift.reshape(shape)
+
+        return forward
+
+    def with_statistics(x: Tensor) -> tuple[Tensor, Statistics]:
+        statistics.clear()
+        return net(x), dict(statistics)
+
+    try:
+        for name, layer in layers.items():
+            layer.forward = held(name, layer)  # type: ignore[method-assign]
+        yield with_statistics, layers
+    finally:
+        for layer in layers.values():
+            del layer.forward
+
+
+@torch.no_grad()
+def _learn(layers: dict[str, _BatchNorm], statistics: Statistics) -> None:
+    """Running statistics move towards the batch's, as in an ordinary forward pass."""
+    for name, (mean, var) in statistics.items():
+        layer = layers[name]
+        if layer.running_mean is None or layer.running_var is None or layer.num_batches_tracked is None:
+            continue
+        layer.num_batches_tracked.add_(1)
+        rate = layer.momentum if layer.momentum is not None else 1 / float(layer.num_batches_tracked)
+        layer.running_mean.lerp_(mean.to(layer.running_mean.dtype), rate)
+        layer.running_var.lerp_(var.to(layer.running_var.dtype), rate)
+
+
+@contextmanager
+def _naming_the_layer(net: Network, x: Tensor, delta: Tensor) -> Iterator[None]:
+    """Where a layer has no forward-mode derivative, an error that names it."""
+    try:
+        yield
+    except (NotImplementedError, RuntimeError) as error:
+        text = str(error)
+        if not isinstance(net, nn.Module) or not any(word in text for word in ("forward AD", "forward mode", "jvp")):
+            raise
+        name, layer = _last_entered(net, x, delta)
+        raise NotImplementedError(
+            f"the layer {name!r} ({type(layer).__name__}) has no forward-mode derivative, which ApproximateMixup needs: "
+            f"{text.splitlines()[0]}"
+        ) from error
+
+
+def _last_entered(net: nn.Module, x: Tensor, delta: Tensor) -> tuple[str, nn.Module]:
+    """The module in whose forward pass a forward-mode derivative fails."""
+    entered: list[tuple[str, nn.Module]] = [("", net)]
+    hooks = []
+    for name, module in net.named_modules():
+        hooks.append(module.register_forward_pre_hook(lambda m, _, name=name: entered.append((name, m))))
+        hooks.append(module.register_forward_hook(lambda *_: entered.pop() and None))
+    try:
+        torch.func.jvp(net, (x,), (delta,))
+    except (NotImplementedError, RuntimeError):
+        pass
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return entered[-1]
