@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from mixreg import calibration, losses
+    from mixreg import calibration, losses, risk
+    from mixreg.approximate import ApproximateMixup
     from mixreg.mixing import Mixup
     from mixreg.moments import DataMoments
+    from mixreg.perturbation import Perturbation
     from mixreg.rescaling import Rescaled
     from mixreg.smoothing import smooth_labels
     from mixreg.theta import Theta
 
 __all__ = [
     # training
+    "ApproximateMixup",
     "Mixup",
     "smooth_labels",
     # prediction
@@ -30,12 +33,16 @@ __all__ = [
     # the quantities behind them
     "DataMoments",
     "Theta",
+    "Perturbation",
     "losses",
+    "risk",
 ]
 
 _HOME = {
+    "ApproximateMixup": "mixreg.approximate",
     "DataMoments": "mixreg.moments",
     "Mixup": "mixreg.mixing",
+    "Perturbation": "mixreg.perturbation",
     "Rescaled": "mixreg.rescaling",
     "Theta": "mixreg.theta",
     "smooth_labels": "mixreg.smoothing",

@@ -13,8 +13,8 @@ R2 = ½ E ℓu · f″[δ, δ]; the paper leaves it out in training because it i
 
 Here j runs over the batch: a random permutation, as in Mixup itself. Over random batches the mean is that of the data.
 
-**Batch normalisation** couples the samples of a batch, while the terms are defined for one sample at a time. In training
-mode its statistics are computed from x̃ as usual and learn as usual, but are held fixed in the tangent.
+**Batch normalisation** couples the samples of a batch, while the terms are defined for one sample at a time. In
+training mode its statistics are computed from x̃ as usual and learn as usual, but are held fixed in the tangent.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class ApproximateMixup:
         x, y = self._checked(x, y)
         n = x.shape[0]
         x_modified, y_modified = (shrink(t, m, self.theta_mean) for t, m in ((x, self.x_mean), (y, self.y_mean)))
-        where = {"generator": self.generator, "device": self.generator.device if self.generator is not None else "cpu"}
-        partner = torch.randperm(n, **where).to(x.device)
-        sign = (torch.randint(2, (n,), **where) * 2 - 1).to(x.device)
+        home = self.generator.device if self.generator is not None else torch.device("cpu")
+        partner = torch.randperm(n, generator=self.generator, device=home).to(x.device)
+        sign = (torch.randint(2, (n,), generator=self.generator, device=home) * 2 - 1).to(x.device)
         delta, epsilon = (self._noise(t, m, partner, sign) for t, m in ((x, self.x_mean), (y, self.y_mean)))
         u, first, second = tangents(net, x_modified, delta, self.second_order)
         if u.ndim == 0 or u.shape[0] != n:
@@ -123,13 +123,15 @@ class ApproximateMixup:
 def tangents(net: Network, x: Tensor, delta: Tensor, second_order: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """f(x), d/dt f(x + tδ) and, if asked for, d²/dt² f(x + tδ) at 0; differentiable in the network's parameters."""
 
+    jvp: Any = torch.func.jvp
+
     def once(z: Tensor) -> tuple[tuple[Tensor, Tensor], Statistics]:
-        u, first, statistics = torch.func.jvp(with_statistics, (z,), (delta,), has_aux=True)
+        u, first, statistics = jvp(with_statistics, (z,), (delta,), has_aux=True)
         return (u, first), statistics
 
     with _held_statistics(net) as (with_statistics, layers), _naming_the_layer(net, x, delta):
         if second_order:
-            (u, first), (_, second), statistics = torch.func.jvp(once, (x,), (delta,), has_aux=True)
+            (u, first), (_, second), statistics = jvp(once, (x,), (delta,), has_aux=True)
         else:
             ((u, first), statistics), second = once(x), None
     _learn(layers, statistics)
@@ -166,7 +168,8 @@ def _held_statistics(net: Network) -> Iterator[tuple[Callable[[Tensor], Any], di
     def held(name: str, layer: _BatchNorm) -> Callable[[Tensor], Tensor]:
         def forward(x: Tensor) -> Tensor:
             over = [d for d in range(x.ndim) if d != 1]
-            var, mean = (_WithoutTangent.apply(t) for t in torch.var_mean(x, over, correction=0))
+            hold = _WithoutTangent.apply
+            var, mean = (hold(t) for t in torch.var_mean(x, over, correction=0))  # type: ignore[no-untyped-call]
             count = x.numel() // x.shape[1]
             statistics[name] = mean, var * (count / max(1, count - 1))
             scale = torch.rsqrt(var + layer.eps) * (layer.weight if layer.weight is not None else 1.0)
@@ -182,7 +185,7 @@ def _held_statistics(net: Network) -> Iterator[tuple[Callable[[Tensor], Any], di
 
     try:
         for name, layer in layers.items():
-            layer.forward = held(name, layer)  # type: ignore[method-assign]
+            layer.forward = held(name, layer)  # type: ignore[method-assign, assignment]
         yield with_statistics, layers
     finally:
         for layer in layers.values():
@@ -213,7 +216,7 @@ def _naming_the_layer(net: Network, x: Tensor, delta: Tensor) -> Iterator[None]:
             raise
         name, layer = _last_entered(net, x, delta)
         raise NotImplementedError(
-            f"the layer {name!r} ({type(layer).__name__}) has no forward-mode derivative, which ApproximateMixup needs: "
+            f"layer {name!r} ({type(layer).__name__}) has no forward-mode derivative, which ApproximateMixup needs: "
             f"{text.splitlines()[0]}"
         ) from error
 

@@ -19,7 +19,8 @@ from mixreg.targets import is_class_index, to_values
 
 Network = Callable[[Tensor], Tensor]
 
-# Numbers per chunk of inputs: large enough to keep two cores busy, small enough to stay in cache.
+# Network evaluations per chunk, and numbers in their inputs: enough to keep cores busy, few enough to stay in cache.
+CHUNK_EVALUATIONS = 1 << 14
 CHUNK_ELEMENTS = 1 << 20
 
 
@@ -37,18 +38,23 @@ def evaluating(net: Network) -> Iterator[None]:
             module.training = mode
 
 
-def flat_outputs(net: Network, x: Tensor, first: int = 0) -> Tensor:
-    """u: n × c, whatever the shape of one output; checked. `first` is the index of the first sample, for errors."""
+def flat_outputs(net: Network, x: Tensor) -> Tensor:
+    """u: n × c, whatever the shape of one output."""
     u = net(x)
     if not isinstance(u, Tensor):
         raise TypeError(f"the network must return a tensor, got {type(u).__name__}")
     if u.ndim == 0 or u.shape[0] != x.shape[0]:
         raise ValueError(f"the network must return {x.shape[0]} outputs for {x.shape[0]} inputs, got {tuple(u.shape)}")
-    flat = u.reshape(u.shape[0], -1)
-    finite = torch.isfinite(flat).all(1)
-    if not bool(finite.all()):
-        raise ValueError(f"the network's output is not finite at sample {first + int((~finite).nonzero()[0])}")
-    return flat
+    return u.reshape(u.shape[0], -1)
+
+
+def refuse_non_finite(values: Tensor, what: str, where: Callable[[int], str]) -> Tensor:
+    """`values` (n × …) themselves, or an error that says where the first non-finite one is."""
+    if not bool(torch.isfinite(values.sum())):
+        bad = ~torch.isfinite(values.reshape(values.shape[0], -1)).all(1)
+        if bool(bad.any()):
+            raise ValueError(f"{what} is not finite at {where(int(bad.nonzero()[0]))}")
+    return values
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ class Problem:
     def chunk_size(self, asked: int | None) -> int:
         """How many network evaluations to do at once."""
         if asked is None:
-            return max(1, CHUNK_ELEMENTS // max(1, self.x[0].numel()))
+            return max(1, min(CHUNK_EVALUATIONS, CHUNK_ELEMENTS // max(1, self.x[0].numel())))
         if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
             raise ValueError(f"chunk_size must be a positive integer, got {asked!r}")
         return asked
@@ -120,7 +126,7 @@ def jacobians(net: Network, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
     """u: n × c and J = ∇f(x_i): n × c × d, with one backward pass per output."""
     x = x.detach().requires_grad_()
     with torch.enable_grad():
-        u = flat_outputs(net, x, first)
+        u = refuse_non_finite(flat_outputs(net, x), "the network's output", lambda row: f"sample {first + row}")
         rows = [torch.autograd.grad(u[:, k].sum(), x, retain_graph=True)[0] for k in range(u.shape[1])]
     return u.detach(), torch.stack([row.reshape(x.shape[0], -1) for row in rows], dim=1)
 

@@ -12,14 +12,14 @@ sample is used equally often) and whose λ are stratified (one in each of m equa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mixreg.losses import SampleLoss
-from mixreg.network import Network, Problem, evaluating, flat_outputs, pose
+from mixreg.network import Network, Problem, evaluating, flat_outputs, pose, refuse_non_finite
 from mixreg.perturbation import Perturbation
 from mixreg.quadrature import lambda_nodes, theta_nodes
 from mixreg.theta import scalar_forms
@@ -46,17 +46,7 @@ def empirical(
     """mean ℓ(y_i, f(x_i)) (eq. erm); x: n × …, y: n integer labels or n × … targets."""
     problem = pose(net, x, y, loss)
     with evaluating(net), torch.no_grad():
-        size = problem.chunk_size(chunk_size)
-        return (
-            sum(
-                (
-                    _losses(problem, x[s : s + size], problem.y[s : s + size], s).sum()
-                    for s in range(0, problem.count, size)
-                ),
-                torch.zeros((), dtype=torch.float64, device=x.device),
-            )
-            / problem.count
-        )
+        return _sum_unmixed(problem, problem.chunk_size(chunk_size)) / problem.count
 
 
 def mixup(
@@ -126,13 +116,32 @@ def perturbed(
                     shift = node - perturbation.theta_mean
                     noise = shift * data[i] + (1 - node) * data[j] - (1 - perturbation.theta_mean) * mean
                     parts.append(modified[i] + noise)
-                total += weight * _losses(problem, parts[0], parts[1]).sum()
+                total += weight * _losses(problem, parts[0], parts[1], _pair(i, j)).sum()
     return total / n**2
 
 
-def _losses(problem: Problem, x: Tensor, y: Tensor, first: int = 0) -> Tensor:
-    """ℓ of a chunk, float64: m."""
-    return problem.loss.value(y, flat_outputs(problem.net, x, first)).double()
+def _losses(problem: Problem, x: Tensor, y: Tensor, where: Callable[[int], str]) -> Tensor:
+    """ℓ of a chunk, float64: m; `where` names a row of it, should its loss not be finite."""
+    values = problem.loss.value(y, flat_outputs(problem.net, x)).double()
+    return refuse_non_finite(values, "the network's output or its loss", where)
+
+
+def _sum_unmixed(problem: Problem, chunk: int) -> Tensor:
+    """Σ ℓ(y_i, f(x_i))."""
+    total = torch.zeros((), dtype=torch.float64, device=problem.x.device)
+    for s in range(0, problem.count, chunk):
+        rows = slice(s, s + chunk)
+        total += _losses(problem, problem.x[rows], problem.y[rows], _sample(s)).sum()
+    return total
+
+
+def _sample(first: int) -> Callable[[int], str]:
+    return lambda row: f"sample {first + row}"
+
+
+def _pair(i: Tensor, j: Tensor) -> Callable[[int], str]:
+    """Names for the rows of mixed pairs; several nodes may follow each other with the same pairs."""
+    return lambda row: f"a mixture of samples {int(i[row % len(i)])} and {int(j[row % len(j)])}"
 
 
 def _upper_pairs(n: int, size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
@@ -148,15 +157,18 @@ def _all_pairs(problem: Problem, alpha: float, nodes: int, chunk: int) -> Tensor
     x, y, n = problem.x, problem.y, problem.count
     lam, weights = (t.to(x.device) for t in lambda_nodes(alpha, nodes))
     k = len(lam)
-    lam_x, lam_y = (lam.to(t.dtype).reshape(k, *[1] * t.ndim) for t in (x, y))
     total = torch.zeros((), dtype=torch.float64, device=x.device)
-    for i, j in _upper_pairs(n, max(1, chunk // k), x.device):
-        mixed_x = torch.lerp(x[j].unsqueeze(0), x[i].unsqueeze(0), lam_x).flatten(0, 1)
-        mixed_y = torch.lerp(y[j].unsqueeze(0), y[i].unsqueeze(0), lam_y).flatten(0, 1)
-        total += 2 * weights @ _losses(problem, mixed_x, mixed_y).reshape(k, -1).sum(1)
-    for s in range(0, n, chunk):
-        total += _losses(problem, x[s : s + chunk], y[s : s + chunk], s).sum()
-    return total / n**2
+    size = max(1, chunk // k)
+    # Memory to mix into, used again for every chunk: fresh pages would cost as much as the mixing.
+    buffers = [torch.empty((k, size, *t.shape[1:]), dtype=t.dtype, device=t.device) for t in (x, y)]
+    for i, j in _upper_pairs(n, size, x.device):
+        mixed = []
+        for data, buffer in zip((x, y), buffers, strict=True):
+            out = buffer if len(i) == size else buffer.new_empty((k, len(i), *data.shape[1:]))
+            share = lam.to(data.dtype).reshape(k, *[1] * data.ndim)
+            mixed.append(torch.lerp(data[j].unsqueeze(0), data[i].unsqueeze(0), share, out=out).flatten(0, 1))
+        total += 2 * weights @ _losses(problem, mixed[0], mixed[1], _pair(i, j)).reshape(k, -1).sum(1)
+    return (total + _sum_unmixed(problem, chunk)) / n**2
 
 
 def _monte_carlo(
@@ -184,7 +196,7 @@ def _monte_carlo(
             mixed = [
                 torch.lerp(t[j[rows]], t[i[rows]], weight.to(t.dtype).reshape(-1, *[1] * (t.ndim - 1))) for t in (x, y)
             ]
-            total += _losses(problem, mixed[0], mixed[1]).sum()
+            total += _losses(problem, mixed[0], mixed[1], _pair(i[rows], j[rows])).sum()
         means.append(total / size)
     blocks = torch.stack(means)
     return Estimate(blocks.mean(), blocks.std() / math.sqrt(len(blocks)))

@@ -164,7 +164,8 @@ class _Directions:
         factor = self.perturbation.whitening.factor
 
         def along(direction: Tensor) -> Tensor:
-            second = second_along(net, x, direction.to(x.dtype).reshape(x.shape))
+            with torch.no_grad():
+                second = second_along(net, x, direction.to(x.dtype).reshape(x.shape))
             return (slope * second).sum(1).double()
 
         own = along(a)
@@ -174,10 +175,13 @@ class _Directions:
             for column in factor.unbind(1):
                 total += along(column.expand(len(x), -1))
             return own, total, torch.zeros_like(own)
-        draws = []
+        draws: list[Tensor] = []
         for _ in range(self.probes):
             signs = torch.randint(2, (len(x), rank), generator=self.generator).to(factor) * 2 - 1
             draws.append(along(signs @ factor.T))
+            if not bool(draws[0].any() or own.any()):
+                # Exactly 0 along random directions at every sample: a piecewise linear network, without curvature.
+                return own, draws[0], torch.zeros_like(own)
         values = torch.stack(draws)
         return own, values.mean(0), values.var(0) / self.probes
 
