@@ -12,7 +12,8 @@ p̃_i those of the W fitted to the smoothed labels. With the entropy H,
 
     θ̄ · mean H(p_i) + (1 − θ̄) · H(ȳ) ≤ mean H(p̃_i):
 
-smoothing makes predictions less certain. At the optimum mean H(p_i) is the dual value of the fit, concave in the labels.
+smoothing makes predictions less certain. (At an optimum mean H(p_i) is the dual problem's value, concave in the
+labels.)
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def _fit_linear(x: Tensor, y: Tensor, steps: int) -> Tensor:
         scale = 1.0
         while scale > 1e-10:
             candidate, new_value = predict(weight - scale * step)
-            if new_value <= value:
+            if new_value <= value + 1e-14:  # up to rounding: the last steps change the loss by less
                 break
             scale /= 2
         weight, p, value = weight - scale * step, candidate, new_value
