@@ -105,6 +105,8 @@ def _fit_linear(x: Tensor, y: Tensor, steps: int) -> Tensor:
     for _ in range(steps):
         gradient = ((p - y)[:, :-1].T @ x).reshape(-1) / n
         if gradient.abs().max() <= 1e-11:
+            if p.min() < 1e-12:
+                break  # the weights grow without end
             return p
         q = p[:, :-1]
         curvature = torch.diag_embed(q) - q.unsqueeze(2) * q.unsqueeze(1)
@@ -118,5 +120,5 @@ def _fit_linear(x: Tensor, y: Tensor, steps: int) -> Tensor:
             scale /= 2
         weight, p, value = weight - scale * step, candidate, new_value
     raise ValueError(
-        f"the linear fit did not converge in {steps} steps; if the classes can be separated linearly it has no minimum"
+        f"the linear fit has no minimum within {steps} steps of Newton's method: a linear model separates the classes"
     )

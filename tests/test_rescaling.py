@@ -147,8 +147,6 @@ def test_autocast() -> None:
         assert model(torch.randn(3, 12)).dtype == torch.bfloat16
 
 
-# Raised inside PyTorch's own compiler.
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_compile_without_graph_breaks() -> None:
     model = Rescaled(network(torch.float32), 1.0, *means(torch.float32))
     compiled = torch.compile(model, fullgraph=True)
