@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,7 @@ from mixreg.targets import is_class_index, to_values
 from mixreg.theta import scalar_forms
 
 Statistics = dict[str, tuple[Tensor, Tensor]]
+Result = TypeVar("Result")
 
 
 class ApproximateMixup:
@@ -129,11 +130,15 @@ def tangents(net: Network, x: Tensor, delta: Tensor, second_order: bool) -> tupl
         u, first, statistics = jvp(with_statistics, (z,), (delta,), has_aux=True)
         return (u, first), statistics
 
-    with _held_statistics(net) as (with_statistics, layers), _naming_the_layer(net, x, delta):
+    def both() -> tuple[Tensor, Tensor, Tensor | None, Statistics]:
         if second_order:
             (u, first), (_, second), statistics = jvp(once, (x,), (delta,), has_aux=True)
-        else:
-            ((u, first), statistics), second = once(x), None
+            return u, first, second, statistics
+        (u, first), statistics = once(x)
+        return u, first, None, statistics
+
+    with _held_statistics(net) as (with_statistics, layers):
+        u, first, second, statistics = _naming_the_layer(net, both)
     _learn(layers, statistics)
     return u, first, second
 
@@ -205,31 +210,30 @@ def _learn(layers: dict[str, _BatchNorm], statistics: Statistics) -> None:
         layer.running_var.lerp_(var.to(layer.running_var.dtype), rate)
 
 
-@contextmanager
-def _naming_the_layer(net: Network, x: Tensor, delta: Tensor) -> Iterator[None]:
-    """Where a layer has no forward-mode derivative, an error that names it."""
+def _naming_the_layer(net: Network, run: Callable[[], Result]) -> Result:
+    """What `run` returns; where a layer has no forward-mode derivative, an error that names it."""
     try:
-        yield
+        return run()
     except (NotImplementedError, RuntimeError) as error:
         text = str(error)
         if not isinstance(net, nn.Module) or not any(word in text for word in ("forward AD", "forward mode", "jvp")):
             raise
-        name, layer = _last_entered(net, x, delta)
+        name, layer = _last_entered(net, run)
         raise NotImplementedError(
             f"layer {name!r} ({type(layer).__name__}) has no forward-mode derivative, which ApproximateMixup needs: "
             f"{text.splitlines()[0]}"
         ) from error
 
 
-def _last_entered(net: nn.Module, x: Tensor, delta: Tensor) -> tuple[str, nn.Module]:
-    """The module in whose forward pass a forward-mode derivative fails."""
+def _last_entered(net: nn.Module, run: Callable[[], object]) -> tuple[str, nn.Module]:
+    """The module in whose forward pass `run` fails: entered, and never left."""
     entered: list[tuple[str, nn.Module]] = [("", net)]
     hooks = []
     for name, module in net.named_modules():
         hooks.append(module.register_forward_pre_hook(lambda m, _, name=name: entered.append((name, m))))
         hooks.append(module.register_forward_hook(lambda *_: entered.pop() and None))
     try:
-        torch.func.jvp(net, (x,), (delta,))
+        run()
     except (NotImplementedError, RuntimeError):
         pass
     finally:

@@ -131,11 +131,29 @@ def jacobians(net: Network, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
     return u.detach(), torch.stack([row.reshape(x.shape[0], -1) for row in rows], dim=1)
 
 
-def second_along(net: Network, x: Tensor, direction: Tensor) -> Tensor:
-    """d²/dt² f(x_i + t δ_i) at 0: n × c, by a forward derivative of a forward derivative; δ has the shape of x."""
+def curvature(net: Network, x: Tensor, slope: Tensor) -> Callable[[Tensor], Tensor]:
+    """The map δ ↦ slope_i · f″(x_i)[δ_i, δ_i] (n), by a backward pass through the gradient of slope · f.
 
-    def first(z: Tensor) -> Tensor:
-        change = torch.func.jvp(net, (z,), (direction,))[1]
-        return change.reshape(z.shape[0], -1)
+    The gradient is taken once for all directions. Where it does not depend on x, as for piecewise linear networks, the
+    curvature is exactly 0.
 
-    return torch.func.jvp(first, (x,), (direction,))[1]
+    Args:
+        net: the network.
+        x: n × …
+        slope: n × c, held fixed.
+    """
+    x = x.detach().requires_grad_()
+    with torch.enable_grad():
+        weighted = (slope.detach() * flat_outputs(net, x)).sum()
+        (gradient,) = torch.autograd.grad(weighted, x, create_graph=True)
+
+    def along(direction: Tensor) -> Tensor:
+        direction = direction.to(x.dtype).reshape(x.shape)
+        if not gradient.requires_grad:
+            return x.new_zeros(x.shape[0])
+        (change,) = torch.autograd.grad((gradient * direction).sum(), x, retain_graph=True, allow_unused=True)
+        if change is None:
+            return x.new_zeros(x.shape[0])
+        return (change * direction).reshape(x.shape[0], -1).sum(1)
+
+    return along

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mixreg import ApproximateMixup, DataMoments, Mixup
 from mixreg.approximate import tangents
+from mixreg.network import curvature
 from mixreg.targets import to_values
 
 
@@ -190,6 +191,15 @@ def test_a_layer_without_a_forward_rule_is_named() -> None:
     x, y = torch.randn(5, 4), torch.arange(5) % 3
     with pytest.raises(NotImplementedError, match=r"layer '1\.1' \(Stubborn\) has no forward-mode derivative"):
         ApproximateMixup(1.0, moments_of(x, y, 3))(net, x, y)
+
+
+@pytest.mark.parametrize("activation", [nn.SiLU, nn.GELU, nn.Softplus, nn.Tanh])
+def test_second_tangents_agree_with_backward_passes(activation) -> None:
+    net = nn.Sequential(nn.Linear(4, 4), activation(), nn.Linear(4, 3)).double()
+    x, delta = torch.randn(2, 5, 4, dtype=torch.float64)
+    slope = torch.randn(5, 3, dtype=torch.float64)
+    _, _, second = tangents(net, x, delta, True)
+    torch.testing.assert_close((slope * second).sum(1), curvature(net, x, slope)(delta), rtol=0, atol=1e-12)
 
 
 def _gradient_of_half(rank: int, distributed: bool) -> torch.Tensor:

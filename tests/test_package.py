@@ -13,7 +13,7 @@ import mixreg
 from mixreg.report.intervals import interval
 
 ROOT = Path(__file__).parent.parent
-UPPER_ROOMS = {"models", "data", "training", "experiments", "report", "cli"}
+UPPER_ROOMS = {"models", "data", "training", "experiments", "report", "verify", "cli", "__main__"}
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess:

@@ -69,6 +69,15 @@ def test_every_term_equals_the_dense_reference(loss, alpha) -> None:
     assert_terms(risk.quadratic(net, x, y, alpha, loss=named(loss), chunk_size=2), expected)
 
 
+@pytest.mark.parametrize("activation", [nn.SiLU, nn.GELU, nn.Softplus, nn.ELU, nn.Sigmoid])
+def test_every_activation(activation) -> None:
+    _, x, y = problem("cross_entropy")
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 5), activation(), nn.Linear(5, 3)).double()
+    expected = detached(dense_quadratic(net, x, to_values(y, 3, torch.float64), 0.6, SAMPLE_LOSSES["cross_entropy"]))
+    assert_terms(risk.quadratic(net, x, y, 0.6), expected)
+
+
 def degenerate(kind: str):
     net, x, y = problem("cross_entropy", n=9)
     if kind == "constant coordinates":

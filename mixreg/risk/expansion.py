@@ -34,7 +34,7 @@ from torch import Tensor
 
 from mixreg.losses import SampleLoss
 from mixreg.moments import DataMoments
-from mixreg.network import Network, Problem, evaluating, jacobians, pose, second_along
+from mixreg.network import Network, Problem, curvature, evaluating, jacobians, pose
 from mixreg.perturbation import Perturbation
 
 # Up to this rank of Σxx, R2 takes every direction; beyond it, this many random ones per sample.
@@ -162,11 +162,10 @@ class _Directions:
             a: m × d.
         """
         factor = self.perturbation.whitening.factor
+        curve = curvature(net, x, slope)
 
         def along(direction: Tensor) -> Tensor:
-            with torch.no_grad():
-                second = second_along(net, x, direction.to(x.dtype).reshape(x.shape))
-            return (slope * second).sum(1).double()
+            return curve(direction).double()
 
         own = along(a)
         rank = factor.shape[1]

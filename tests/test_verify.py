@@ -1,0 +1,121 @@
+"""`mixreg verify`: every statement holds, a broken one would not, and the command says so."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+from mixreg import Theta, verify
+from mixreg.cli import main
+
+MODEL = """
+import torch
+
+def make_net():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6, 5), torch.nn.SiLU(), torch.nn.Linear(5, 3))
+"""
+
+
+@pytest.fixture(scope="module")
+def rows() -> list:
+    return verify.verify()
+
+
+def test_every_statement_holds(rows) -> None:
+    assert [row.name for row in rows if not row.holds] == []
+    names = " ".join(row.name for row in rows)
+    for part in ("law of θ", "Theorem 1", "Lemma 2", "Theorem 3", "Corollary CE", "Corollary LR", "Corollary SE"):
+        assert part in names
+    assert "Proposition" in names
+
+
+def test_errata_show_that_the_printed_formula_fails(rows) -> None:
+    errata = [row for row in rows if row.name.startswith("Erratum")]
+    assert len(errata) == 3
+    for row in errata:
+        assert row.holds
+        assert row.printed > 100 * row.tolerance
+
+
+def test_a_wrong_law_would_be_noticed(monkeypatch) -> None:
+    monkeypatch.setattr(verify, "Theta", lambda alpha: Theta(1.1 * alpha))
+    failed = {row.name for row in verify.verify() if not row.holds}
+    assert "§3, law of θ" in failed
+    assert "§5, label smoothing" in failed
+
+
+def test_on_a_model_of_one_s_own() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Softplus(), nn.Linear(4, 2))
+    x, y = torch.randn(30, 3), torch.randn(30, 2)
+    found = verify.verify(net, x, y, alpha=0.7, loss="squared_error")
+    assert len(found) == 5
+    assert all(row.holds for row in found)
+    assert net[0].weight.dtype == torch.float32
+    assert net.training
+    with pytest.raises(ValueError, match="give its data too"):
+        verify.verify(net)
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "mixreg", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_the_command_prints_a_table() -> None:
+    result = run("verify")
+    assert result.returncode == 0
+    assert "26 of 26 statements hold." in result.stdout
+
+
+def test_the_command_on_a_model_and_as_json(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODEL)
+    generator = np.random.default_rng(0)
+    np.savez(tmp_path / "data.npz", x=generator.normal(size=(20, 2, 3)), y=generator.integers(0, 3, 20))
+    result = run("verify", "--model", "mine:make_net", "--data", "data.npz", "--alpha", "0.5", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert len(found) == 5
+    assert all(row["holds"] for row in found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "mine:make_net"], "belong together"),
+        (["--model", "mine", "--data", "data.npz"], "must be MODULE:FACTORY"),
+        (["--model", "nowhere:make", "--data", "data.npz"], "cannot find 'nowhere:make'"),
+        (["--model", "mine:nothing", "--data", "data.npz"], "cannot find 'mine:nothing'"),
+        (["--model", "mine:make_net", "--data", "pickled.npz"], "pickled.npz is not an .npz with plain arrays"),
+        (["--model", "mine:make_net", "--data", "broken.npz"], "broken.npz is not an .npz with plain arrays"),
+        (["--model", "mine:make_net", "--data", "none.npz"], "does not exist"),
+        (["--model", "mine:make_net", "--data", "data.npz", "--loss", "hinge"], "known are cross_entropy"),
+        (["--model", "mine:make_net", "--data", "data.npz", "--alpha", "-1"], "[0, inf]"),
+    ],
+)
+def test_one_line_errors(arguments, message, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    (tmp_path / "mine.py").write_text(MODEL)
+    np.savez("data.npz", x=np.ones((4, 2, 3)), y=np.arange(4) % 3)
+    np.savez("pickled.npz", x=np.array([{"a": 1}], dtype=object), y=np.arange(1))
+    Path("broken.npz").write_bytes(Path("data.npz").read_bytes()[:100])
+    result = CliRunner().invoke(main, ["verify", *arguments])
+    assert result.exit_code in (1, 2)
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+def test_help_needs_no_torch() -> None:
+    code = "import sys\nfrom mixreg.cli import main\n"
+    code += "try: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip().endswith("False")
+    assert "verify" in result.stdout
