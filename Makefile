@@ -24,6 +24,7 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/mixing.py
 	$(BIN)/python benchmarks/calibration.py
+	$(BIN)/python benchmarks/risk.py
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
