@@ -20,23 +20,21 @@ training mode its statistics are computed from x̃ as usual and learn as usual, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from mixreg.losses import SampleLoss, require_known, resolve
 from mixreg.moments import DataMoments
 from mixreg.network import Network
+from mixreg.normalisation import Layers, Statistics, coupling_layers, held_statistics, learn
 from mixreg.rescaling import shrink
 from mixreg.structure import common_dtype, validate_batch
 from mixreg.targets import is_class_index, to_values
 from mixreg.theta import scalar_forms
 
-Statistics = dict[str, tuple[Tensor, Tensor]]
 Result = TypeVar("Result")
 
 
@@ -123,7 +121,18 @@ class ApproximateMixup:
 
 def tangents(net: Network, x: Tensor, delta: Tensor, second_order: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """f(x), d/dt f(x + tδ) and, if asked for, d²/dt² f(x + tδ) at 0; differentiable in the network's parameters."""
+    if not coupling_layers(net):
+        return _tangents(net, {}, x, delta, second_order)
+    # Layers that are given another forward for a moment cannot be traced: a compiled network, or a compiled step, runs
+    # this part as it was written.
+    net = getattr(net, "_orig_mod", net)
+    run = torch.compiler.disable(_tangents) if torch.compiler.is_compiling() else _tangents
+    return run(net, coupling_layers(net), x, delta, second_order)
 
+
+def _tangents(
+    net: Network, layers: Layers, x: Tensor, delta: Tensor, second_order: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
     jvp: Any = torch.func.jvp
 
     def once(z: Tensor) -> tuple[tuple[Tensor, Tensor], Statistics]:
@@ -137,77 +146,10 @@ def tangents(net: Network, x: Tensor, delta: Tensor, second_order: bool) -> tupl
         (u, first), statistics = once(x)
         return u, first, None, statistics
 
-    with _held_statistics(net) as (with_statistics, layers):
+    with held_statistics(net, layers) as with_statistics:
         u, first, second, statistics = _naming_the_layer(net, both)
-    _learn(layers, statistics)
+    learn(layers, statistics)
     return u, first, second
-
-
-class _WithoutTangent(torch.autograd.Function):
-    """The identity, for which no forward-mode derivative exists but reverse-mode ones do."""
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
-        return torch.zeros_like(tangent)
-
-
-@contextmanager
-def _held_statistics(net: Network) -> Iterator[tuple[Callable[[Tensor], Any], dict[str, _BatchNorm]]]:
-    """The network as x ↦ (u, batch statistics), whose batch normalisations in training mode hold them fixed."""
-    named = net.named_modules() if isinstance(net, nn.Module) else []
-    layers = {name: m for name, m in named if isinstance(m, _BatchNorm) and (m.training or m.running_mean is None)}
-    statistics: Statistics = {}
-
-    def held(name: str, layer: _BatchNorm) -> Callable[[Tensor], Tensor]:
-        def forward(x: Tensor) -> Tensor:
-            over = [d for d in range(x.ndim) if d != 1]
-            hold = _WithoutTangent.apply
-            var, mean = (hold(t) for t in torch.var_mean(x, over, correction=0))  # type: ignore[no-untyped-call]
-            count = x.numel() // x.shape[1]
-            statistics[name] = mean, var * (count / max(1, count - 1))
-            scale = torch.rsqrt(var + layer.eps) * (layer.weight if layer.weight is not None else 1.0)
-            shift = (layer.bias if layer.bias is not None else 0.0) - mean * scale
-            shape = (1, -1, *[1] * (x.ndim - 2))
-            return x * scale.reshape(shape) + shift.reshape(shape)
-
-        return forward
-
-    def with_statistics(x: Tensor) -> tuple[Tensor, Statistics]:
-        statistics.clear()
-        return net(x), dict(statistics)
-
-    try:
-        for name, layer in layers.items():
-            layer.forward = held(name, layer)  # type: ignore[method-assign, assignment]
-        yield with_statistics, layers
-    finally:
-        for layer in layers.values():
-            del layer.forward
-
-
-@torch.no_grad()
-def _learn(layers: dict[str, _BatchNorm], statistics: Statistics) -> None:
-    """Running statistics move towards the batch's, as in an ordinary forward pass."""
-    for name, (mean, var) in statistics.items():
-        layer = layers[name]
-        if layer.running_mean is None or layer.running_var is None or layer.num_batches_tracked is None:
-            continue
-        layer.num_batches_tracked.add_(1)
-        rate = layer.momentum if layer.momentum is not None else 1 / float(layer.num_batches_tracked)
-        layer.running_mean.lerp_(mean.to(layer.running_mean.dtype), rate)
-        layer.running_var.lerp_(var.to(layer.running_var.dtype), rate)
 
 
 def _naming_the_layer(net: Network, run: Callable[[], Result]) -> Result:

@@ -100,11 +100,13 @@ class Perturbation:
             self.x_mean, self.y_mean = x.double().mean(0), y.double().mean(0)
         else:
             self.x_mean, self.y_mean = moments.x_mean.to(x.device), moments.y_mean.to(x.device)
-            if self.x_mean.shape != x.shape[1:] or self.y_mean.shape != y.shape[1:]:
+            if self.x_mean.shape != x.shape[1:] or self.y_mean.numel() != y[:1].numel():
                 raise ValueError(
                     f"the moments are those of x: {tuple(self.x_mean.shape)}, y: {tuple(self.y_mean.shape)}; "
                     f"the samples are x: {tuple(x.shape[1:])}, y: {tuple(y.shape[1:])}"
                 )
+            # One number and a row of one number are the same target.
+            self.y_mean = self.y_mean.reshape(y.shape[1:])
         self._moments = moments
         self._whitening: Whitening | None = None
 

@@ -274,6 +274,20 @@ def test_scalar_outputs_and_plain_functions() -> None:
     assert_terms(risk.quadratic(net, x, labels, 0.5, loss="logistic"), expected)
 
 
+def test_moments_of_scalar_targets() -> None:
+    x, y = torch.randn(7, 2, dtype=torch.float64), torch.randn(7, dtype=torch.float64)
+    moments = DataMoments(covariance=True)
+    moments.update(x, y)
+
+    def net(z):
+        return torch.sin(z[:, 0]) * z[:, 1]
+
+    own = risk.quadratic(net, x, y, 0.5, loss="squared_error")
+    given = risk.quadratic(net, x, y, 0.5, loss="squared_error", moments=moments)
+    for name in ("base", "r1", "r2", "r3", "r4", "total"):
+        assert getattr(given, name).item() == pytest.approx(getattr(own, name).item(), rel=1e-9)
+
+
 def test_linear_least_squares_in_closed_form() -> None:
     _, x, y = problem("squared_error", n=12)
     linear = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).double()

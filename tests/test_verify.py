@@ -13,6 +13,7 @@ from torch import nn
 
 from mixreg import Theta, verify
 from mixreg.cli import main
+from mixreg.verify import statements
 
 MODEL = """
 import torch
@@ -45,7 +46,7 @@ def test_errata_show_that_the_printed_formula_fails(rows) -> None:
 
 
 def test_a_wrong_law_would_be_noticed(monkeypatch) -> None:
-    monkeypatch.setattr(verify, "Theta", lambda alpha: Theta(1.1 * alpha))
+    monkeypatch.setattr(statements, "Theta", lambda alpha: Theta(1.1 * alpha))
     failed = {row.name for row in verify.verify() if not row.holds}
     assert "§3, law of θ" in failed
     assert "§5, label smoothing" in failed

@@ -119,11 +119,6 @@ def quadratic(
     if probes < 2:
         raise ValueError(f"a standard error needs at least 2 probes, got {probes}")
     problem = pose(net, x, y, loss)
-    if moments is not None and moments.y_mean.shape != problem.y.shape[1:]:
-        raise ValueError(
-            f"the moments are those of targets of shape {tuple(moments.y_mean.shape)}, these have "
-            f"{tuple(problem.y.shape[1:])}"
-        )
     perturbation = Perturbation(problem.x, problem.y, alpha, moments)
     directions = _Directions(perturbation, exact_directions, probes, generator)
     # A Jacobian holds c times the input.
