@@ -23,7 +23,7 @@ from torch.utils.data import default_collate, get_worker_info
 from mixreg.memory import WORTHWHILE_BYTES, Recycler
 from mixreg.numerics import Draw, smaller_part_draw
 from mixreg.structure import common_dtype, leaves, rebuild, validate_batch
-from mixreg.targets import to_values, validate_num_classes
+from mixreg.targets import LARGEST_TABLE, is_class_index, to_values, validate_num_classes
 from mixreg.theta import Theta, scalar_forms
 
 # Per-sample elements from which a loop of single-sample `lerp`s beats gather + `lerp` on a CPU
@@ -121,6 +121,14 @@ def _mix_along_cycles_(x: Tensor, pairing: Pairing) -> Tensor:
     return x
 
 
+def _mix_one_hot_(one_hot: Tensor, labels: Tensor, pairing: Pairing) -> Tensor:
+    """The mixture of wide one-hot rows (n × c), written at the two labels of each row and nowhere else, in place."""
+    partner, share = (t.to(labels.device) for t in pairing)
+    label, share = labels.long().unsqueeze(1), share.unsqueeze(1)
+    one_hot.scatter_(1, label, 1 - share)
+    return one_hot.scatter_add_(1, label.index_select(0, partner), share)
+
+
 def _require_writable(x: Any) -> None:
     for name, tensor in leaves(x):
         if tensor.requires_grad and tensor.is_leaf and torch.is_grad_enabled():
@@ -187,16 +195,17 @@ class Mixup:
     def _mix(self, x: Any, y: Tensor, inplace: bool) -> tuple[Any, Tensor]:
         n = validate_batch(x)
         dtype = common_dtype(x)
-        y = to_values(y, self.num_classes, dtype)
-        if y.shape[0] != n:
-            raise ValueError(f"x has {n} samples and y has {y.shape[0]}; they must be equally many")
+        values = to_values(y, self.num_classes, dtype)
+        if values.shape[0] != n:
+            raise ValueError(f"x has {n} samples and y has {values.shape[0]}; they must be equally many")
         if inplace:
             _require_writable(x)
         if self.alpha == 0:
-            return (x, y.clone()) if inplace else (rebuild(x, torch.clone), y.clone())
+            return (x, values.clone()) if inplace else (rebuild(x, torch.clone), values.clone())
         pairing = draw_pairing(n, self.theta, self.per_sample, self._stream(), dtype)
         # Targets first: in place, they may be the very tensor that is about to be overwritten.
-        mixed_y = mix(y, pairing)
+        is_wide = is_class_index(y) and y.ndim == 1 and values.shape[1] > LARGEST_TABLE
+        mixed_y = _mix_one_hot_(values, y, pairing) if is_wide else mix(values, pairing)
         mixed: dict[int, Tensor] = {}
 
         def mix_once(tensor: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ def to_values(y: Tensor, num_classes: int | None, dtype: torch.dtype | None = No
         require_labels_in_range(y, num_classes)
     try:
         # On a CPU the look-up checks every index itself and a second look would cost as much.
-        if y.ndim == 1 and num_classes <= _LARGEST_TABLE and not torch.compiler.is_compiling():
+        if y.ndim == 1 and num_classes <= LARGEST_TABLE and not torch.compiler.is_compiling():
             return _identity(num_classes, dtype, y.device).index_select(0, y.long())
         one_hot = torch.zeros((y.shape[0], num_classes, *y.shape[1:]), dtype=dtype, device=y.device)
         return one_hot.scatter_(1, y.long().unsqueeze(1), 1.0)
@@ -101,7 +101,7 @@ def to_values(y: Tensor, num_classes: int | None, dtype: torch.dtype | None = No
 
 
 # Up to here (1 MB in float32) looking up rows of the identity takes a third of the time of filling in zeros.
-_LARGEST_TABLE = 512
+LARGEST_TABLE = 512
 
 
 @lru_cache(maxsize=16)
