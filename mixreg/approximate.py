@@ -11,7 +11,9 @@ so that with the single directional derivative J δ of the network at x̃_i
 has mean base + R1 + R3 + R4, whatever the number of classes. The second derivative of f in the same direction adds
 R2 = ½ E ℓu · f″[δ, δ]; the paper leaves it out in training because it is not convex and diverges.
 
-Here j runs over the batch: a random permutation, as in Mixup itself. Over random batches the mean is that of the data.
+Here j runs over the batch: a random permutation, as in Mixup itself. The mean is the quadratic risk of the batch with
+x̄ and ȳ of the data; over random batches of size B it is that of the data, but for a sample meeting itself once in B
+times and not once in n.
 
 **Batch normalisation** couples the samples of a batch, while the terms are defined for one sample at a time. In
 training mode its statistics are computed from x̃ as usual and learn as usual, but are held fixed in the tangent.
@@ -25,11 +27,12 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from mixreg.losses import SampleLoss, require_known, resolve
+from mixreg.losses import SampleLoss, require_curvature, require_known, resolve
 from mixreg.moments import DataMoments
-from mixreg.network import Network
-from mixreg.normalisation import Layers, Statistics, coupling_layers, held_statistics, learn
+from mixreg.network import Network, refuse_non_finite
+from mixreg.normalisation import Statistics, coupling_layers, held_statistics, learn
 from mixreg.rescaling import shrink
 from mixreg.structure import common_dtype, validate_batch
 from mixreg.targets import is_class_index, to_values
@@ -66,6 +69,7 @@ class ApproximateMixup:
         require_known(loss)
         self.x_mean, self.y_mean = moments.x_mean, moments.y_mean
         self.loss, self.second_order, self.generator = loss, second_order, generator
+        self._is_known_to_curve = False
 
     def __call__(self, net: Network, x: Tensor, y: Tensor) -> Tensor:
         """An unbiased estimate of the quadratic risk of `net`, to be minimised.
@@ -87,15 +91,22 @@ class ApproximateMixup:
             raise ValueError(f"the network must return {n} outputs for {n} inputs, got {tuple(u.shape)}")
         loss = resolve(self.loss, y.shape[1:], u.shape[1:])
         y_flat, e_flat, u_flat, first = (t.reshape(n, -1) for t in (y_modified, epsilon, u, first))
+        if callable(self.loss) and not self._is_known_to_curve:
+            require_curvature(loss, y_flat.detach(), u_flat.detach())
+            self._is_known_to_curve = True
         values = loss.value(y_flat, u_flat) + loss.along(y_flat, u_flat, e_flat, first)
         if second is not None:
             values = values + 0.5 * (loss.u(y_flat, u_flat) * second.reshape(n, -1)).sum(1)
+        if not torch.compiler.is_compiling():
+            refuse_non_finite(values.detach(), "the network's output or its loss", lambda row: f"sample {row}")
         return values.mean()
 
     def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         if not isinstance(x, Tensor):
             raise TypeError(f"x must be a tensor, got {type(x).__name__}")
         n = validate_batch(x)
+        if n == 0:
+            raise ValueError("there is no sample: x has shape " + str(tuple(x.shape)))
         classes = self.y_mean.shape[0] if isinstance(y, Tensor) and is_class_index(y) and self.y_mean.ndim else None
         values = to_values(y, classes, common_dtype(x))
         if values.shape[0] != n:
@@ -121,18 +132,39 @@ class ApproximateMixup:
 
 def tangents(net: Network, x: Tensor, delta: Tensor, second_order: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """f(x), d/dt f(x + tδ) and, if asked for, d²/dt² f(x + tδ) at 0; differentiable in the network's parameters."""
+    if isinstance(net, DistributedDataParallel):
+        return _inside(net, x, delta, second_order)
     if not coupling_layers(net):
-        return _tangents(net, {}, x, delta, second_order)
+        return _tangents(net, net, x, delta, second_order)
     # Layers that are given another forward for a moment cannot be traced: a compiled network, or a compiled step, runs
     # this part as it was written.
     net = getattr(net, "_orig_mod", net)
     run = torch.compiler.disable(_tangents) if torch.compiler.is_compiling() else _tangents
-    return run(net, coupling_layers(net), x, delta, second_order)
+    return run(net, net, x, delta, second_order)
+
+
+def _inside(net: DistributedDataParallel, x: Tensor, delta: Tensor, second_order: bool) -> Any:
+    """The tangents of the wrapped module, taken where its forward pass runs: the wrapper sees ordinary tensors."""
+    module = net.module
+    forward, own = module.forward, module.__dict__.get("forward")
+
+    def with_tangents(x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        return _tangents(forward, module, x, delta, second_order)
+
+    module.forward = with_tangents
+    try:
+        return net(x, delta)
+    finally:
+        del module.forward
+        if own is not None:
+            module.forward = own
 
 
 def _tangents(
-    net: Network, layers: Layers, x: Tensor, delta: Tensor, second_order: bool
+    net: Network, module: Network, x: Tensor, delta: Tensor, second_order: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
+    """`net` is what to call and `module` where its layers are."""
+    layers = coupling_layers(module)
     jvp: Any = torch.func.jvp
 
     def once(z: Tensor) -> tuple[tuple[Tensor, Tensor], Statistics]:
@@ -147,7 +179,7 @@ def _tangents(
         return u, first, None, statistics
 
     with held_statistics(net, layers) as with_statistics:
-        u, first, second, statistics = _naming_the_layer(net, both)
+        u, first, second, statistics = _naming_the_layer(module, both)
     learn(layers, statistics)
     return u, first, second
 

@@ -16,6 +16,7 @@ diag(1/p), so with the projection Π = I − 11ᵀ/c its pseudo-inverse is Π di
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
@@ -96,8 +97,12 @@ class Loss(ABC):
         """ℓyy: n × k × k."""
 
     def uu_inverse(self, y: Tensor, u: Tensor) -> Tensor:
-        """The pseudo-inverse of ℓuu: n × c × c."""
-        return torch.linalg.pinv(self.uu(y, u), hermitian=True)
+        """The pseudo-inverse of ℓuu: n × c × c.
+
+        Second derivatives carry rounding of the size of the loss's own numbers: eigenvalues below are taken for 0.
+        """
+        matrix = self.uu(y, u)
+        return torch.linalg.pinv(matrix, rtol=torch.finfo(matrix.dtype).eps ** 0.6, hermitian=True)
 
     @abstractmethod
     def along(self, y: Tensor, u: Tensor, dy: Tensor, du: Tensor) -> Tensor:
@@ -128,7 +133,9 @@ class CrossEntropy(Loss):
         return torch.zeros_like(u).unsqueeze(1) * u.unsqueeze(2)
 
     def uu_inverse(self, y: Tensor, u: Tensor) -> Tensor:  # noqa: D102
-        odds = torch.diag_embed((-torch.log_softmax(u, 1)).exp())
+        # 1/p, short of overflow.
+        largest = 0.8 * math.log(torch.finfo(u.dtype).max)
+        odds = torch.diag_embed((-torch.log_softmax(u, 1)).clamp(max=largest).exp())
         odds = odds - odds.mean(1, keepdim=True)
         return odds - odds.mean(2, keepdim=True)
 
@@ -158,7 +165,8 @@ class Logistic(Loss):
 
     def uu_inverse(self, y: Tensor, u: Tensor) -> Tensor:  # noqa: D102
         # 1 / (s (1 − s)) = 2 + e^u + e^−u
-        return torch.diag_embed(2 + u.exp() + (-u).exp())
+        size = u.abs().clamp(max=0.8 * math.log(torch.finfo(u.dtype).max))
+        return torch.diag_embed(2 + size.exp() + (-size).exp())
 
     def along(self, y: Tensor, u: Tensor, dy: Tensor, du: Tensor) -> Tensor:  # noqa: D102
         return (0.5 * torch.sigmoid(u) * torch.sigmoid(-u) * du.square() - dy * du).sum(1)
@@ -248,8 +256,18 @@ BUILT_IN: dict[str, Loss] = {
 
 def require_known(loss: str | SampleLoss) -> None:
     """A loss is one of the built-in names or a callable."""
-    if not callable(loss) and loss not in BUILT_IN:
+    if not callable(loss) and not (isinstance(loss, str) and loss in BUILT_IN):
         raise ValueError(f"unknown loss {loss!r}; known are {', '.join(BUILT_IN)}, or a callable loss(y, u)")
+
+
+def require_curvature(loss: Loss, y: Tensor, u: Tensor) -> None:
+    """A loss whose second derivatives are all 0 at all of these samples is piecewise linear, and refused."""
+    second = (loss.uu(y, u), loss.uy(y, u), loss.yy(y, u))
+    if bool((loss.u(y, u) != 0).any()) and not any(bool((part != 0).any()) for part in second):
+        raise ValueError(
+            "this loss has no second derivatives (it is piecewise linear), so that it has no quadratic risk; "
+            "use a twice differentiable one"
+        )
 
 
 def resolve(loss: str | SampleLoss, y_shape: torch.Size, u_shape: torch.Size) -> Loss:

@@ -104,6 +104,7 @@ def pose(net: Network, x: Tensor, y: Tensor, loss: str | SampleLoss) -> Problem:
     if n == 0:
         raise ValueError("there is no sample: x has shape " + str(tuple(x.shape)))
     require_known(loss)
+    refuse_non_finite(x, "x", lambda row: f"sample {row}")
     with evaluating(net), torch.no_grad():
         u = net(x[:1])
     if not isinstance(u, Tensor) or u.ndim == 0 or u.shape[0] != 1:
@@ -127,8 +128,16 @@ def jacobians(net: Network, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
     x = x.detach().requires_grad_()
     with torch.enable_grad():
         u = refuse_non_finite(flat_outputs(net, x), "the network's output", lambda row: f"sample {first + row}")
-        rows = [torch.autograd.grad(u[:, k].sum(), x, retain_graph=True)[0] for k in range(u.shape[1])]
+        # A network that does not look at its input has no gradient in it.
+        rows = [_gradient(u[:, k].sum(), x) for k in range(u.shape[1])]
     return u.detach(), torch.stack([row.reshape(x.shape[0], -1) for row in rows], dim=1)
+
+
+def _gradient(value: Tensor, x: Tensor, create_graph: bool = False) -> Tensor:
+    if not value.requires_grad:
+        return torch.zeros_like(x)
+    (found,) = torch.autograd.grad(value, x, retain_graph=True, create_graph=create_graph, allow_unused=True)
+    return torch.zeros_like(x) if found is None else found
 
 
 def curvature(net: Network, x: Tensor, slope: Tensor) -> Callable[[Tensor], Tensor]:
@@ -145,15 +154,12 @@ def curvature(net: Network, x: Tensor, slope: Tensor) -> Callable[[Tensor], Tens
     x = x.detach().requires_grad_()
     with torch.enable_grad():
         weighted = (slope.detach() * flat_outputs(net, x)).sum()
-        (gradient,) = torch.autograd.grad(weighted, x, create_graph=True)
+        gradient = _gradient(weighted, x, create_graph=True)
 
     def along(direction: Tensor) -> Tensor:
         direction = direction.to(x.dtype).reshape(x.shape)
-        if not gradient.requires_grad:
-            return x.new_zeros(x.shape[0])
-        (change,) = torch.autograd.grad((gradient * direction).sum(), x, retain_graph=True, allow_unused=True)
-        if change is None:
-            return x.new_zeros(x.shape[0])
+        with torch.enable_grad():
+            change = _gradient((gradient * direction).sum(), x)
         return (change * direction).reshape(x.shape[0], -1).sum(1)
 
     return along

@@ -58,7 +58,10 @@ def held_statistics(
             hold = _WithoutTangent.apply
             var, mean = (hold(t) for t in torch.var_mean(x, over, correction=0))  # type: ignore[no-untyped-call]
             count = x.numel() // x.shape[1]
-            statistics[name] = mean, var * (count / max(1, count - 1))
+            if count == 1:
+                raise ValueError(f"layer {name!r} needs more than 1 value per channel to train, got {tuple(x.shape)}")
+            # A layer may be used several times; it learns each time.
+            statistics[f"{name}#{len(statistics)}"] = mean, var * (count / (count - 1))
             scale = torch.rsqrt(var + layer.eps) * (layer.weight if layer.weight is not None else 1.0)
             shift = (layer.bias if layer.bias is not None else 0.0) - mean * scale
             shape = (1, -1, *[1] * (x.ndim - 2))
@@ -70,20 +73,23 @@ def held_statistics(
         statistics.clear()
         return net(x), dict(statistics)
 
+    own = {name: layer.__dict__["forward"] for name, layer in layers.items() if "forward" in layer.__dict__}
     try:
         for name, layer in layers.items():
             layer.forward = held(name, layer)  # type: ignore[method-assign, assignment]
         yield with_statistics
     finally:
-        for layer in layers.values():
+        for name, layer in layers.items():
             del layer.forward
+            if name in own:
+                layer.forward = own[name]  # type: ignore[method-assign]
 
 
 @torch.no_grad()
 def learn(layers: Layers, statistics: Statistics) -> None:
     """Running statistics move towards the batch's, as in an ordinary forward pass."""
     for name, (mean, var) in statistics.items():
-        layer = layers[name]
+        layer = layers[name.rpartition("#")[0]]
         if layer.running_mean is None or layer.running_var is None or layer.num_batches_tracked is None:
             continue
         layer.num_batches_tracked.add_(1)

@@ -44,7 +44,7 @@ class Whitening:
 
     Attributes:
         factor: L, d × r.
-        inverse: L⁺, r × d.
+        inverse: a left inverse of L, r × d; on the range of Σxx there is only one.
         slopes: V = Σyx L⁺ᵀ, k × r; V L⁺ are the least-squares coefficients of y on x.
     """
 
@@ -55,8 +55,9 @@ class Whitening:
     @staticmethod
     def of_covariance(xx: Tensor, xy: Tensor) -> Whitening:
         """From Σxx: d × d and Σxy: d × k."""
-        values, vectors = torch.linalg.eigh(xx)
-        return Whitening._of_eigen(values, vectors, xy)
+        scale = _scale(xx.diagonal())
+        values, vectors = torch.linalg.eigh(xx / scale / scale.unsqueeze(1))
+        return Whitening._of_eigen(values, vectors, xy, scale)
 
     @staticmethod
     def of_data(a: Tensor, b: Tensor) -> Whitening:
@@ -64,17 +65,24 @@ class Whitening:
         n, d = a.shape
         if d <= n:
             return Whitening.of_covariance(a.T @ a / n, a.T @ b / n)
-        values, samples = torch.linalg.eigh(a @ a.T / n)
+        scale = _scale(a.square().mean(0))
+        scaled = a / scale
+        values, samples = torch.linalg.eigh(scaled @ scaled.T / n)
         keep = values > values[-1].clamp(min=0) * n * torch.finfo(values.dtype).eps
-        vectors = (a.T @ samples[:, keep]) / (n * values[keep]).sqrt()
-        return Whitening._of_eigen(values[keep], vectors, a.T @ b / n)
+        vectors = (scaled.T @ samples[:, keep]) / (n * values[keep]).sqrt()
+        return Whitening._of_eigen(values[keep], vectors, a.T @ b / n, scale)
 
     @staticmethod
-    def _of_eigen(values: Tensor, vectors: Tensor, xy: Tensor) -> Whitening:
+    def _of_eigen(values: Tensor, vectors: Tensor, xy: Tensor, scale: Tensor) -> Whitening:
         keep = values > values[-1:].clamp(min=0) * vectors.shape[0] * torch.finfo(values.dtype).eps
         values, vectors = values[keep], vectors[:, keep]
-        inverse = (vectors / values.sqrt()).T
-        return Whitening(vectors * values.sqrt(), inverse, (inverse @ xy).T)
+        inverse = (vectors / values.sqrt()).T / scale
+        return Whitening(vectors * values.sqrt() * scale.unsqueeze(1), inverse, (inverse @ xy).T)
+
+
+def _scale(variances: Tensor) -> Tensor:
+    """Standard deviations, 1 for constants: what counts as singular must not depend on a coordinate's unit."""
+    return torch.where(variances > 0, variances, 1.0).sqrt()
 
 
 class Perturbation:
@@ -191,12 +199,11 @@ class Perturbation:
         """J⁽ⁱ⁾ = −ℓuu⁺ ℓuy B_iᵀ A_i⁺ (eq. Ji): c × d, for one sample's ℓuu⁺: c × c and ℓuy: c × k."""
         reg = self.regressions(slice(i, i + 1))
         white = self.whitening
-        slopes = white.slopes + reg.weight * reg.e.T @ reg.z
-        coefficients = slopes @ white.inverse
-        beyond = reg.a - reg.z @ white.factor.T
-        length = beyond.square().sum()
-        if float(reg.weight) == 0 and float(length) > 0 and self.var > 0:
-            coefficients = coefficients + reg.e.T @ beyond / length
+        inverse = torch.linalg.pinv(white.factor)
+        coefficients = (white.slopes + reg.weight * reg.e.T @ reg.z) @ inverse
+        if float(reg.weight) == 0 and self.var > 0:
+            beyond = reg.a - reg.a @ inverse.T @ white.factor.T
+            coefficients = coefficients + reg.e.T @ beyond / beyond.square().sum().clamp(min=1e-300)
         return -(uu_inverse.double() @ uy.double()) @ coefficients
 
 

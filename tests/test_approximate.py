@@ -212,7 +212,10 @@ def _gradient_of_half(rank: int, distributed: bool) -> torch.Tensor:
     wrapped = DistributedDataParallel(net) if distributed else net
     half = slice(6 * rank, 6 * rank + 6)
     criterion = ApproximateMixup(0.6, m, generator=torch.Generator().manual_seed(rank))
-    criterion(wrapped, x[half], y[half]).backward()
+    # More than one step: the wrapper rearranges its buckets after the first.
+    for _ in range(3):
+        wrapped.zero_grad()
+        criterion(wrapped, x[half], y[half]).backward()
     return torch.cat([p.grad.flatten() for p in net.parameters()])
 
 
@@ -224,6 +227,41 @@ def test_two_processes_average_their_gradients(tmp_path: Path) -> None:
     expected = (_gradient_of_half(0, False) + _gradient_of_half(1, False)) / 2
     for gradient in run_processes(_distributed_gradient, 2, tmp_path):
         torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
+
+
+def _distributed_with_norms(rank: int) -> torch.Tensor:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3))
+    wrapped = DistributedDataParallel(net)
+    x, y = torch.randn(12, 4), torch.arange(12) % 3
+    criterion = ApproximateMixup(0.6, moments_of(x, y, 3), second_order=True)
+    for _ in range(3):
+        wrapped.zero_grad()
+        criterion(wrapped, x[6 * rank : 6 * rank + 6], y[6 * rank : 6 * rank + 6]).backward()
+    assert "forward" not in net.__dict__
+    assert net[1].num_batches_tracked == 3
+    return net[0].weight.grad
+
+
+def test_two_processes_with_batch_normalisation(tmp_path: Path) -> None:
+    first, second = run_processes(_distributed_with_norms, 2, tmp_path)
+    torch.testing.assert_close(first, second)
+
+
+def test_a_layer_used_twice_learns_twice_and_keeps_its_forward() -> None:
+    layer = nn.BatchNorm1d(4).double()
+    ordinary = copy.deepcopy(layer)
+    x = torch.randn(6, 4, dtype=torch.float64)
+    tangents(nn.Sequential(layer, nn.Tanh(), layer), x, x, False)
+    nn.Sequential(ordinary, nn.Tanh(), ordinary)(x)
+    for got, want in zip(layer.buffers(), ordinary.buffers(), strict=True):
+        torch.testing.assert_close(got, want)
+    mine = layer.forward
+    layer.forward = mine
+    tangents(layer, x, x, False)
+    assert layer.__dict__["forward"] is mine
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        tangents(nn.BatchNorm1d(4).double(), x[:1], x[:1], False)
 
 
 def test_same_targets_as_mixup() -> None:
@@ -254,5 +292,13 @@ def test_wrong_input() -> None:
         ApproximateMixup(1.0, DataMoments())
     with pytest.raises(ValueError, match=r"\[0, inf\]"):
         ApproximateMixup(-1.0, m)
+    with pytest.raises(ValueError, match="no sample"):
+        ApproximateMixup(1.0, m)(net, x[:0], y[:0])
+    broken = x.clone()
+    broken[5] = torch.nan
+    with pytest.raises(ValueError, match="not finite at sample"):
+        ApproximateMixup(1.0, m)(net, broken, y)
+    with pytest.raises(ValueError, match="piecewise linear"):
+        ApproximateMixup(1.0, m, loss=lambda y, u: (y - u).abs().sum())(net, x, y)
     with pytest.raises(ValueError, match=r"targets \(3,\) and outputs \(4,\)"):
         ApproximateMixup(1.0, m)(lambda z: z.flatten(1), x, y)

@@ -229,6 +229,49 @@ def test_randomised_r2_reports_its_error() -> None:
     assert estimates[0].r1 == exact.r1
 
 
+@pytest.mark.parametrize("sharpness", [10.0, 100.0, 1000.0])
+def test_confident_networks_give_finite_terms_that_add_up(sharpness) -> None:
+    net, x, y = problem("cross_entropy")
+    for q in (
+        risk.quadratic(lambda z: sharpness * net(z), x, y, 1.0),
+        risk.quadratic(lambda z: sharpness * net.float()(z), x.float(), y, 1.0),
+    ):
+        assert all(math.isfinite(getattr(q, name)) for name in ("base", "r1", "r2", "r3", "r4", "total"))
+        assert q.r1 >= 0
+        assert q.r3 <= 0
+        net.double()
+    if sharpness == 10:
+        named = risk.quadratic(lambda z: 10 * net(z), x, y, 1.0)
+        values = to_values(y, 3, torch.float64)
+        own = risk.quadratic(lambda z: 10 * net(z), x, values, 1.0, loss=SAMPLE_LOSSES["cross_entropy"])
+        assert own.r1.item() == pytest.approx(named.r1.item(), rel=1e-6)
+        assert own.r3.item() == pytest.approx(named.r3.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("ratio", [1e-8, 1e4, 1e8])
+def test_units_of_the_inputs_do_not_matter(ratio) -> None:
+    net, x, y = problem("cross_entropy")
+    scale = torch.tensor([[1.0, ratio], [1.0, 1.0]], dtype=torch.float64)
+    plain, scaled = risk.quadratic(net, x, y, 1.0), risk.quadratic(lambda z: net(z / scale), x * scale, y, 1.0)
+    for name in ("base", "r1", "r2", "r3", "total"):
+        assert getattr(scaled, name).item() == pytest.approx(getattr(plain, name).item(), rel=1e-9)
+
+
+def test_without_gradients_and_for_constant_networks() -> None:
+    net, x, y = problem("cross_entropy")
+    with torch.no_grad():
+        assert risk.quadratic(net, x, y, 1.0).total == risk.quadratic(net, x, y, 1.0).total
+    bias = torch.randn(3, dtype=torch.float64)
+    q = risk.quadratic(lambda z: bias.expand(len(z), -1), x, y, 1.0)
+    assert q.r2 == 0
+    assert (q.total - q.base).abs() < 1e-12
+    broken = x.clone()
+    broken[5, 1] = torch.nan
+    for function in (risk.mixup, risk.perturbed, risk.quadratic):
+        with pytest.raises(ValueError, match="x is not finite at sample 5"):
+            function(net, broken, y, 1.0)
+
+
 def test_piecewise_linear_networks_have_no_r2() -> None:
     x = torch.randn(12, 3, 12, 12)
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(100, 5))
@@ -385,6 +428,12 @@ def test_other_wrong_input() -> None:
     targets = to_values(Y, 3, torch.float64)
     with pytest.raises(ValueError, match="piecewise linear"):
         risk.quadratic(NET, X, targets, 1.0, loss=lambda y, u: (y - u).abs().sum())
+    with pytest.raises(ValueError, match="do not exist apart"):
+        risk.quadratic(NET, X, targets, 1.0, loss=lambda y, u: torch.relu(1 - y * u).sum())
+    with pytest.raises(ValueError, match="chunk_size must be a positive integer"):
+        risk.quadratic(NET, X, Y, 1.0, chunk_size=0)
+    with pytest.raises(ValueError, match="known are"):
+        risk.empirical(NET, X, Y, loss=["mse"])
     with pytest.raises(ValueError, match="no finite second derivative at sample 0"):
         risk.quadratic(lambda z: 0 * NET(z), X, targets, 1.0, loss=lambda y, u: u.abs().sqrt().sum())
     with pytest.raises(ValueError, match="must return one number"):

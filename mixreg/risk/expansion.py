@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mixreg.losses import SampleLoss
+from mixreg.losses import SampleLoss, require_curvature
 from mixreg.moments import DataMoments
 from mixreg.network import Network, Problem, curvature, evaluating, jacobians, pose
 from mixreg.perturbation import Perturbation
@@ -40,6 +40,8 @@ from mixreg.perturbation import Perturbation
 # Up to this rank of Σxx, R2 takes every direction; beyond it, this many random ones per sample.
 EXACT_DIRECTIONS = 128
 PROBES = 8
+# Condition number of ℓuu from which R1 is taken as what R3 leaves of R1 + R3.
+_SWAMPED = 1e6
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,9 @@ def quadratic(
     perturbation = Perturbation(problem.x, problem.y, alpha, moments)
     directions = _Directions(perturbation, exact_directions, probes, generator)
     # A Jacobian holds c times the input.
-    size = chunk_size or max(1, problem.chunk_size(None) * 4 // problem.classes)
-    with evaluating(net):
+    size = problem.chunk_size(chunk_size) if chunk_size is not None else 0
+    size = size or max(1, problem.chunk_size(None) * 4 // problem.classes)
+    with evaluating(net), torch.enable_grad():
         if expansion == "unmixed":
             return _unmixed(problem, perturbation, directions, size, loss)
         return _modified(problem, perturbation, directions, size)
@@ -192,8 +195,10 @@ def _modified(problem: Problem, perturbation: Perturbation, directions: _Directi
         u, jacobian = jacobians(problem.net, x_modified[rows], rows.start)
         y = y_modified[rows]
         reg = perturbation.regressions(rows)
-        uu, uy, ell_yy = (_finite(t.double(), rows.start) for t in (loss.uu(y, u), loss.uy(y, u), loss.yy(y, u)))
-        inverse = loss.uu_inverse(y, u).double()
+        # In float64 whatever the network's precision: 1/p overflows early in float32.
+        precise = y.double(), u.double()
+        uu, uy, ell_yy = (_finite(part(*precise), rows.start) for part in (loss.uu, loss.uy, loss.yy))
+        inverse = loss.uu_inverse(*precise)
         projected = (jacobian @ white.factor.to(jacobian.dtype)).double()
         along_a = (jacobian @ reg.a.to(jacobian.dtype).unsqueeze(2)).double()
         b, e = reg.b.unsqueeze(2), reg.e.unsqueeze(2)
@@ -207,6 +212,9 @@ def _modified(problem: Problem, perturbation: Perturbation, directions: _Directi
         middle = uy.transpose(1, 2) @ change
         explained = _quadratic_form(middle, b, b) - (1 - reg.fraction) * _quadratic_form(middle, e, e)
         r3 = -0.5 * (gamma2 * (middle * gram).sum((1, 2)) + var * explained)
+        # Where predictions are so confident that ℓuu⁺ swamps everything, the sum is known better than the square.
+        swamped = inverse.abs().amax((1, 2)) * uu.abs().amax((1, 2)) > _SWAMPED
+        r1 = torch.where(swamped, joint - r3, r1)
         r4 = 0.5 * (var * _quadratic_form(ell_yy, b, b) + gamma2 * (ell_yy * yy).sum((1, 2)))
         own, spread, variance = directions.curvature(problem.net, x_modified[rows], loss.u(y, u), reg.a)
         values = (
@@ -220,11 +228,17 @@ def _modified(problem: Problem, perturbation: Perturbation, directions: _Directi
         )
         for name, value in zip(names, values, strict=True):
             found[name].append(value.detach())
-        _refuse_piecewise_linear(loss.u(y, u), uu, uy, ell_yy)
+        require_curvature(loss, y, u)
     samples = {name: torch.cat(parts) for name, parts in found.items()}
     means = {name: values.mean() for name, values in samples.items()}
     stderr = samples.pop("r2_variance").sum().sqrt() / problem.count
     total = means["base"] + means["joint"] + means["r2"] + means["r4"]
+    apart = means["r1"].abs() + means["r3"].abs()
+    if (means["r1"] + means["r3"] - means["joint"]).abs() > 1e-5 * (apart + means["joint"].abs()):
+        raise ValueError(
+            "R1 and R3 do not exist apart for this loss: its ℓuu is singular in directions in which ℓuy is not (a loss "
+            "that is not twice differentiable, or linear in the outputs)"
+        )
     samples.pop("joint")
     terms = {name: means[name] for name in ("base", "r1", "r2", "r3", "r4")}
     return Quadratic(**terms, r2_stderr=stderr, total=total, per_sample=samples)
@@ -270,11 +284,3 @@ def _finite(values: Tensor, first: int) -> Tensor:
     if bool(bad.any()):
         raise ValueError(f"the loss has no finite second derivative at sample {first + int(bad.nonzero()[0])}")
     return values
-
-
-def _refuse_piecewise_linear(slope: Tensor, *second: Tensor) -> None:
-    if bool((slope != 0).any()) and not any(bool((t != 0).any()) for t in second):
-        raise ValueError(
-            "this loss has no second derivatives (it is piecewise linear), so that it has no quadratic risk; "
-            "use a twice differentiable one"
-        )
