@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 # Below this a fresh block costs less than looking after an old one.
-WORTHWHILE_BYTES = 1 << 16
+WORTHWHILE_BYTES = 1 << 22
 
 
 # NumPy has no bfloat16; any type of its size holds the bits.

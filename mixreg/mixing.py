@@ -81,20 +81,19 @@ def mix(
         # Half-precision data: keep the share's digits, so that inputs and labels are mixed alike.
         mixed = torch.lerp(x.to(share.dtype), x.index_select(0, index).to(share.dtype), share).to(x.dtype)
         return x.copy_(mixed) if inplace else mixed
-    if needs_grad or not x.is_cpu or x.nbytes < WORTHWHILE_BYTES:
+    if needs_grad or not x.is_cpu or not x.is_contiguous() or x.numel() == 0:
         partner = x.index_select(0, index)
         return x.lerp_(partner, share) if inplace else torch.lerp(x, partner, share)
-    out = allocate(x)
-    rows, scratch = x, out
-    if x.is_contiguous():
-        # Two dimensions are quicker to walk than many.
-        rows, scratch, share = x.view(x.shape[0], -1), out.view(x.shape[0], -1), share.view(-1, 1)
-    torch.index_select(rows, 0, index, out=scratch)
+    # Two dimensions are quicker to walk than many, and the result may overwrite the gathered partners.
+    rows, share = x.view(x.shape[0], -1), share.view(-1, 1)
+    if x.nbytes < WORTHWHILE_BYTES:
+        scratch = rows.index_select(0, index)
+    else:
+        scratch = torch.index_select(rows, 0, index, out=allocate(x).view(rows.shape))
     if inplace:
         rows.lerp_(scratch, share)
         return x
-    torch.lerp(rows, scratch, share, out=scratch)
-    return out
+    return torch.lerp(rows, scratch, share, out=scratch).view(x.shape)
 
 
 def _mix_samples(x: Tensor, pairing: Pairing, out: Tensor) -> Tensor:

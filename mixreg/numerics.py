@@ -25,7 +25,7 @@ Both are sums of smooth elementary functions, so derivatives of any order in α 
 **The draw.** If U, V are uniform on (0, 1) then cos(2πV) √(2α (U^{−1/α} − 1)) has Student's law with 2α degrees of
 freedom (Bailey, 1994), and T ↦ ½ (1 + T / √(2α + T²)) carries that law to Beta(α, α). With E = −log U and
 
-    r = (e^{E/α} − 1) cos²(2πV)        |2λ − 1| = (1 + 1/r)^{−½}        min(λ, 1 − λ) = −½ expm1(−½ log1p(1/r))
+    r = (e^{E/α} − 1) cos²(2πV)        |2λ − 1| = √(r / (1 + r))        min(λ, 1 − λ) = ½ / (1 + r + √r √(1 + r))
 
 nothing cancels or underflows at any α, there is no rejection, and the draw is a smooth function of α. At α = 0 it is
 0 or 1, at α = ∞ it is ½, both exactly. `torch.distributions.Beta` divides Gamma(α) variables that underflow instead: at
@@ -35,10 +35,13 @@ nothing cancels or underflows at any α, there is no rejection, and the draw is 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+
+_NUMPY_DTYPE = {torch.float32: np.float32, torch.float64: np.float64}
 
 # Below ⅛ consecutive Taylor terms shrink by at least 4 and 27 of them reach the last bit of a float64.
 _SERIES_END = 0.125
@@ -96,7 +99,8 @@ def beta_draw(alpha: float | Tensor, draw: Draw) -> Tensor:
     """
     if _is_uniform(alpha):
         return torch.rand(draw.shape, generator=draw.generator, dtype=draw.dtype, device=draw.device)
-    share, cosine = _smaller_part(alpha, draw)
+    uniform, cosine = _uniform_and_cosine(torch, draw)
+    share = _smaller_part(torch, alpha, uniform, cosine)
     return torch.where(cosine > 0, 1 - share, share).to(draw.dtype)
 
 
@@ -104,7 +108,12 @@ def smaller_part_draw(alpha: float | Tensor, draw: Draw) -> Tensor:
     """Independent draws of min(λ, 1 − λ) = 1 − θ, with full relative accuracy; arguments as for `beta_draw`."""
     if _is_uniform(alpha):
         return torch.rand(draw.shape, generator=draw.generator, dtype=draw.dtype, device=draw.device).mul_(0.5)
-    return _smaller_part(alpha, draw)[0].to(draw.dtype)
+    is_plain = draw.device.type == "cpu" and draw.dtype in _NUMPY_DTYPE and not torch.compiler.is_compiling()
+    if is_plain and not isinstance(alpha, Tensor):
+        # For the hundred numbers of a batch the price is the number of calls, and NumPy's cost a third of PyTorch's.
+        share = _smaller_part(np, alpha, *_uniform_and_cosine(np, draw))
+        return torch.from_numpy(share.astype(_NUMPY_DTYPE[draw.dtype]))
+    return _smaller_part(torch, alpha, *_uniform_and_cosine(torch, draw)).to(draw.dtype)
 
 
 def _is_uniform(alpha: float | Tensor) -> bool:
@@ -112,19 +121,22 @@ def _is_uniform(alpha: float | Tensor) -> bool:
     return not isinstance(alpha, Tensor) and alpha == 1
 
 
-def _smaller_part(alpha: float | Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-    """min(λ, 1 − λ) and a number that is positive where λ > ½, both float64."""
+def _uniform_and_cosine(library: Any, draw: Draw) -> tuple[Any, Any]:
+    """U and cos(2πV) in float64, whose sign tells whether λ > ½, in PyTorch or NumPy."""
     both = torch.rand((2, *draw.shape), generator=draw.generator, dtype=torch.float64, device=draw.device)
-    uniform, angle = both.unbind()
-    cosine = angle.mul_(2 * math.pi).cos_()
-    rate: float | Tensor = math.inf
+    uniform, angle = both.numpy() if library is np else both
+    return uniform, library.cos(angle * (2 * math.pi))
+
+
+def _smaller_part(library: Any, alpha: float | Tensor, uniform: Any, cosine: Any) -> Any:
+    """min(λ, 1 − λ) by the formula of the module's head, in PyTorch or NumPy."""
     if isinstance(alpha, Tensor):
-        rate = alpha.to(draw.device, torch.float64).reciprocal()
-    elif alpha > 0:
+        rate: float | Tensor = alpha.to(cosine.device, torch.float64).reciprocal()
+    elif alpha == 0:
+        return library.zeros_like(uniform)
+    else:
         rate = 1 / alpha
-    exponent = uniform.log_() * -rate
-    if isinstance(alpha, Tensor):
-        # Before expm1 overflows, where λ is 0 or 1 to 300 digits: an infinity would make the gradient NaN.
-        exponent = exponent.clamp(max=700.0)
-    r = torch.expm1(exponent) * cosine * cosine
-    return torch.expm1(torch.log1p(r.reciprocal()) * -0.5) * -0.5, cosine
+    # Clipped before expm1 overflows, where λ is 0 or 1 to 300 digits: an infinity would make the gradient NaN.
+    r = library.expm1((library.log(uniform) * -rate).clip(max=700.0)) * (cosine * cosine)
+    above = r + 1
+    return 0.5 / (above + library.sqrt(r) * library.sqrt(above))
