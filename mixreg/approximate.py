@@ -31,11 +31,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mixreg.losses import SampleLoss, require_curvature, require_known, resolve
 from mixreg.moments import DataMoments
-from mixreg.network import Network, refuse_non_finite
+from mixreg.network import Network, explaining_dtypes, plain_attention, refuse_non_finite, require_tensor
 from mixreg.normalisation import Statistics, coupling_layers, held_statistics, learn
 from mixreg.rescaling import shrink
 from mixreg.structure import common_dtype, validate_batch
-from mixreg.targets import is_class_index, to_values
+from mixreg.targets import binary_values, is_class_index, require_probabilities, to_values
 from mixreg.theta import scalar_forms
 
 Result = TypeVar("Result")
@@ -107,6 +107,8 @@ class ApproximateMixup:
         n = validate_batch(x)
         if n == 0:
             raise ValueError("there is no sample: x has shape " + str(tuple(x.shape)))
+        if self.loss == "logistic" and isinstance(y, Tensor) and is_class_index(y) and self.y_mean.numel() == 1:
+            y = binary_values(y, self.y_mean.shape, common_dtype(x))
         classes = self.y_mean.shape[0] if isinstance(y, Tensor) and is_class_index(y) and self.y_mean.ndim else None
         values = to_values(y, classes, common_dtype(x))
         if values.shape[0] != n:
@@ -116,6 +118,8 @@ class ApproximateMixup:
                 f"the moments are those of x: {tuple(self.x_mean.shape)}, y: {tuple(self.y_mean.shape)}; "
                 f"the batch holds x: {tuple(x.shape[1:])}, y: {tuple(values.shape[1:])}"
             )
+        if self.loss == "cross_entropy" and not is_class_index(y) and not torch.compiler.is_compiling():
+            require_probabilities(values)
         if self.x_mean.device != x.device:
             self.x_mean, self.y_mean = self.x_mean.to(x.device), self.y_mean.to(x.device)
         return x, values
@@ -178,7 +182,10 @@ def _tangents(
         (u, first), statistics = once(x)
         return u, first, None, statistics
 
-    with held_statistics(net, layers) as with_statistics:
+    def checked(z: Tensor) -> Tensor:
+        return require_tensor(net(z))
+
+    with held_statistics(checked, layers) as with_statistics, plain_attention(), explaining_dtypes(module, x):
         u, first, second, statistics = _naming_the_layer(module, both)
     learn(layers, statistics)
     return u, first, second

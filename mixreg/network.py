@@ -7,15 +7,16 @@ mode (running statistics, no dropout) and put back as they were: the quantities 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mixreg.losses import Loss, SampleLoss, require_known, resolve
 from mixreg.structure import validate_batch
-from mixreg.targets import is_class_index, to_values
+from mixreg.targets import binary_values, is_class_index, require_probabilities, to_values
 
 Network = Callable[[Tensor], Tensor]
 
@@ -38,11 +39,37 @@ def evaluating(net: Network) -> Iterator[None]:
             module.training = mode
 
 
-def flat_outputs(net: Network, x: Tensor) -> Tensor:
-    """u: n × c, whatever the shape of one output."""
-    u = net(x)
+@contextmanager
+def explaining_dtypes(net: Network, x: Tensor) -> Iterator[None]:
+    """Where the network fails because its parameters are of another dtype than `x`, an error that says so."""
+    try:
+        yield
+    except RuntimeError as error:
+        parameter = next(iter(net.parameters()), None) if isinstance(net, nn.Module) else None
+        if parameter is None or parameter.dtype == x.dtype or "dtype" not in str(error):
+            raise
+        raise TypeError(
+            f"x is {x.dtype} and the network's parameters are {parameter.dtype}; convert one to the other"
+        ) from error
+
+
+def plain_attention() -> AbstractContextManager[None]:
+    """Attention in elementary steps inside: PyTorch's fused kernels have no second and no forward-mode derivative."""
+    if torch.compiler.is_compiling():
+        return nullcontext()
+    return sdpa_kernel(SDPBackend.MATH)
+
+
+def require_tensor(u: object) -> Tensor:
+    """The output of a network, which must be one tensor."""
     if not isinstance(u, Tensor):
         raise TypeError(f"the network must return a tensor, got {type(u).__name__}")
+    return u
+
+
+def flat_outputs(net: Network, x: Tensor) -> Tensor:
+    """u: n × c, whatever the shape of one output."""
+    u = require_tensor(net(x))
     if u.ndim == 0 or u.shape[0] != x.shape[0]:
         raise ValueError(f"the network must return {x.shape[0]} outputs for {x.shape[0]} inputs, got {tuple(u.shape)}")
     return u.reshape(u.shape[0], -1)
@@ -105,11 +132,14 @@ def pose(net: Network, x: Tensor, y: Tensor, loss: str | SampleLoss) -> Problem:
         raise ValueError("there is no sample: x has shape " + str(tuple(x.shape)))
     require_known(loss)
     refuse_non_finite(x, "x", lambda row: f"sample {row}")
-    with evaluating(net), torch.no_grad():
-        u = net(x[:1])
-    if not isinstance(u, Tensor) or u.ndim == 0 or u.shape[0] != 1:
+    with evaluating(net), torch.no_grad(), explaining_dtypes(net, x):
+        u = require_tensor(net(x[:1].clone()))
+    if u.ndim == 0 or u.shape[0] != 1:
         flat_outputs(lambda _: u, x[:1])  # says what is wrong
-    if isinstance(y, Tensor) and is_class_index(y) and u.ndim == 2:
+    is_index = isinstance(y, Tensor) and is_class_index(y)
+    if is_index and loss == "logistic" and y.ndim == 1 and u.numel() == 1:
+        values = binary_values(y, u.shape[1:], u.dtype)
+    elif is_index and u.ndim == 2:
         values = to_values(y, u.shape[1], u.dtype)
     else:
         values = to_values(y, None, u.dtype)
@@ -117,9 +147,7 @@ def pose(net: Network, x: Tensor, y: Tensor, loss: str | SampleLoss) -> Problem:
         raise ValueError(f"x has {n} samples and y has {values.shape[0]}; they must be equally many")
     resolved = resolve(loss, values.shape[1:], u.shape[1:])
     if loss == "cross_entropy":
-        total = values.sum(1)
-        if not torch.allclose(total, torch.ones_like(total), atol=1e-4):
-            raise ValueError("cross_entropy needs targets that sum to 1 over the classes")
+        require_probabilities(values)
     return Problem(net, x.detach(), values.detach().to(u.dtype).reshape(n, -1), resolved, u[0].numel())
 
 
@@ -127,7 +155,8 @@ def jacobians(net: Network, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
     """u: n × c and J = ∇f(x_i): n × c × d, with one backward pass per output."""
     x = x.detach().requires_grad_()
     with torch.enable_grad():
-        u = refuse_non_finite(flat_outputs(net, x), "the network's output", lambda row: f"sample {first + row}")
+        # A copy, should the network write to its input.
+        u = refuse_non_finite(flat_outputs(net, x.clone()), "the network's output", lambda row: f"sample {first + row}")
         # A network that does not look at its input has no gradient in it.
         rows = [_gradient(u[:, k].sum(), x) for k in range(u.shape[1])]
     return u.detach(), torch.stack([row.reshape(x.shape[0], -1) for row in rows], dim=1)
@@ -152,8 +181,8 @@ def curvature(net: Network, x: Tensor, slope: Tensor) -> Callable[[Tensor], Tens
         slope: n × c, held fixed.
     """
     x = x.detach().requires_grad_()
-    with torch.enable_grad():
-        weighted = (slope.detach() * flat_outputs(net, x)).sum()
+    with torch.enable_grad(), plain_attention():
+        weighted = (slope.detach() * flat_outputs(net, x.clone())).sum()
         gradient = _gradient(weighted, x, create_graph=True)
 
     def along(direction: Tensor) -> Tensor:

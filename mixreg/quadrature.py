@@ -62,6 +62,19 @@ def theta_nodes(alpha: float, nodes: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(t), torch.from_numpy(weights)
 
 
+def folded_nodes(alpha: float, nodes: int) -> tuple[Tensor, Tensor]:
+    """The rule of `lambda_nodes` folded onto [½, 1] by θ = max(λ, 1 − λ).
+
+    It gives pairs in both orders what `lambda_nodes` gives them, for any function; `theta_nodes` is more accurate.
+    """
+    lam, weights = lambda_nodes(alpha, nodes)
+    half = len(lam) // 2
+    theta, folded = lam[half:], 2 * weights[half:]
+    if len(lam) % 2:
+        folded[0] /= 2  # the node at ½ is its own mirror image
+    return theta, folded
+
+
 def _validate(nodes: int) -> None:
     if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
         raise ValueError(f"nodes must be a positive integer, got {nodes!r}")

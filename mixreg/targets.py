@@ -61,6 +61,19 @@ def require_labels_in_range(y: Tensor, num_classes: int) -> None:
         )
 
 
+def require_probabilities(values: Tensor) -> None:
+    """The targets of cross-entropy, n × c × …, sum to 1 over the classes."""
+    total = values.sum(1)
+    if not torch.allclose(total, torch.ones_like(total), atol=1e-4):
+        raise ValueError("cross_entropy needs targets that sum to 1 over the classes")
+
+
+def binary_values(y: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """Integer labels 0 and 1, one per sample, as n × `shape` values, where `shape` holds one number."""
+    require_labels_in_range(y, 2)
+    return y.to(dtype).reshape(-1, *shape)
+
+
 def validate_num_classes(num_classes: int | None) -> int | None:
     """`num_classes` itself, or an error that says what it may be."""
     if num_classes is None:

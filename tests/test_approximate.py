@@ -12,7 +12,7 @@ from test_risk import SAMPLE_LOSSES, named, problem
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mixreg import ApproximateMixup, DataMoments, Mixup
+from mixreg import ApproximateMixup, DataMoments, Mixup, risk
 from mixreg.approximate import tangents
 from mixreg.network import curvature
 from mixreg.targets import to_values
@@ -302,3 +302,49 @@ def test_wrong_input() -> None:
         ApproximateMixup(1.0, m, loss=lambda y, u: (y - u).abs().sum())(net, x, y)
     with pytest.raises(ValueError, match=r"targets \(3,\) and outputs \(4,\)"):
         ApproximateMixup(1.0, m)(lambda z: z.flatten(1), x, y)
+
+
+def test_wrong_networks_and_targets_get_a_sentence() -> None:
+    net, x, y = problem("cross_entropy")
+    m = moments_of(x, y, 3)
+    with pytest.raises(ValueError, match="sum to 1 over the classes"):
+        ApproximateMixup(1.0, m)(net, x, 2 * to_values(y, 3, torch.float64))
+    with pytest.raises(TypeError, match=r"x is torch\.float32 and the network's parameters are torch\.float64"):
+        ApproximateMixup(1.0, m)(net, x.float(), y)
+    with pytest.raises(TypeError, match="must return a tensor, got tuple"):
+        ApproximateMixup(1.0, m)(lambda z: (net(z), None), x, y)
+
+
+def test_a_loss_without_a_forward_rule() -> None:
+    """Huber's loss has two reverse derivatives and no forward one; within its quadratic part it is squared error."""
+    net, x, y = problem("squared_error")
+    y = 0.1 * y
+
+    def huber(y: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        return nn.functional.huber_loss(u, y, reduction="sum", delta=100.0)
+
+    first, second = (
+        ApproximateMixup(1.0, moments_of(x, y), loss=loss, generator=torch.Generator().manual_seed(1))(net, x, y)
+        for loss in (huber, "squared_error")
+    )
+    torch.testing.assert_close(first, second)
+
+
+def test_binary_labels_may_be_integers() -> None:
+    _, x, _ = problem("squared_error")
+    for head, shape in ((nn.Flatten(), (9, 1)), (nn.Flatten(0), (9,))):
+        net = nn.Sequential(nn.Flatten(), nn.Linear(4, 1), head).double()
+        labels = torch.arange(9) % 2
+        values = labels.double().reshape(shape)
+        first, second = (
+            ApproximateMixup(1.0, moments_of(x, values), "logistic", generator=torch.Generator().manual_seed(1))(
+                net, x, y
+            )
+            for y in (labels, values)
+        )
+        torch.testing.assert_close(first, second)
+        torch.testing.assert_close(
+            risk.mixup(net, x, labels, 1.0, "logistic"), risk.mixup(net, x, values, 1.0, "logistic")
+        )
+        with pytest.raises(ValueError, match=r"labels must lie in 0\.\.1"):
+            risk.empirical(net, x, labels + 1, "logistic")

@@ -440,3 +440,43 @@ def test_other_wrong_input() -> None:
         risk.empirical(NET, X, targets, loss=lambda y, u: y - u)
     with pytest.raises(ValueError, match="built-in"):
         risk.quadratic(NET, X, targets, 1.0, loss=lambda y, u: (y - u).square().sum(), expansion="unmixed")
+
+
+class Attention(nn.Module):
+    """One head of attention over the rows of a sample, fused by PyTorch or written out."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.project, self.head, self.fused = nn.Linear(2, 6), nn.Linear(4, 3), fused
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.project(x).chunk(3, dim=-1)
+        if self.fused:
+            mixed = nn.functional.scaled_dot_product_attention(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1))[:, 0]
+        else:
+            mixed = torch.softmax(q @ k.transpose(1, 2) / math.sqrt(2), -1) @ v
+        return self.head(mixed.flatten(1))
+
+
+def test_fused_attention_has_second_derivatives() -> None:
+    _, x, y = problem("cross_entropy")
+    terms = [risk.quadratic(Attention(fused).double(), x, y, 1.0) for fused in (True, False)]
+    for name in ("base", "r1", "r2", "r3", "total"):
+        torch.testing.assert_close(getattr(terms[0], name), getattr(terms[1], name))
+    assert terms[0].r2 != 0
+
+
+def test_networks_that_write_to_their_input() -> None:
+    net, x, y = problem("cross_entropy")
+    writing = nn.Sequential(nn.ReLU(inplace=True), net)
+    before, expected = x.clone(), nn.Sequential(nn.ReLU(), net)
+    torch.testing.assert_close(risk.empirical(writing, x, y), risk.empirical(expected, x, y))
+    torch.testing.assert_close(risk.quadratic(writing, x, y, 1.0).total, risk.quadratic(expected, x, y, 1.0).total)
+    assert torch.equal(x, before)
+
+
+def test_dtypes_that_do_not_fit() -> None:
+    net, x, y = problem("cross_entropy")
+    with pytest.raises(TypeError, match=r"x is torch\.float32 and the network's parameters are torch\.float64"):
+        risk.empirical(net, x.float(), y)

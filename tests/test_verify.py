@@ -52,6 +52,14 @@ def test_a_wrong_law_would_be_noticed(monkeypatch) -> None:
     assert "§5, label smoothing" in failed
 
 
+def test_networks_with_kinks() -> None:
+    net = nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    x, y = 3 * torch.randn(16, 3), torch.arange(16) % 4
+    rows = verify.verify(net, x, y)
+    assert rows[0].name == "Theorem 1"
+    assert all(row.holds for row in rows), rows
+
+
 def test_on_a_model_of_one_s_own() -> None:
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Softplus(), nn.Linear(4, 2))
     x, y = torch.randn(30, 3), torch.randn(30, 2)

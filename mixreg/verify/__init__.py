@@ -62,7 +62,7 @@ def checks(
         if x is None or y is None:
             raise ValueError("to verify a network give its data too: verify(net, x, y)")
         own = copy.deepcopy(net).double().eval() if isinstance(net, nn.Module) else net
-        yield from about_a_network(own, x[:MOST_SAMPLES].double(), y[:MOST_SAMPLES], alphas, loss)
+        yield from about_a_network(own, x[:MOST_SAMPLES].double(), y[:MOST_SAMPLES], alphas, loss, folded=True)
         return
     yield law_of_theta(alphas)
     for name in BUILT_IN:

@@ -16,9 +16,12 @@ from mixreg.verify.examples import Row, generator
 
 
 def about_a_network(
-    net: nn.Module, x: Tensor, y: Tensor, alphas: tuple[float, ...], loss: str | SampleLoss
+    net: nn.Module, x: Tensor, y: Tensor, alphas: tuple[float, ...], loss: str | SampleLoss, folded: bool = False
 ) -> Iterator[Row]:
-    """The rows for one network; x: n × … float64, over all of whose pairs the checks go."""
+    """The rows for one network; x: n × … float64, over all of whose pairs the checks go.
+
+    `folded` for networks that may have kinks, see `risk.perturbed`.
+    """
     problem = pose(net, x, y, loss)
     scale = max(1.0, abs(float(risk.empirical(net, x, y, loss))))
 
@@ -26,7 +29,7 @@ def about_a_network(
         return max(difference(alpha) for alpha in alphas)
 
     def theorem_1(alpha: float) -> float:
-        left, right = risk.mixup(net, x, y, alpha, loss), risk.perturbed(net, x, y, alpha, loss)
+        left, right = risk.mixup(net, x, y, alpha, loss), risk.perturbed(net, x, y, alpha, loss, folded=folded)
         assert isinstance(left, Tensor)
         return abs(float(left - right)) / scale
 
