@@ -23,12 +23,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from mixreg.convolution import tangent_convolutions
 from mixreg.losses import SampleLoss, require_curvature, require_known, resolve
 from mixreg.moments import DataMoments
 from mixreg.network import Network, explaining_dtypes, plain_attention, refuse_non_finite, require_tensor
@@ -185,7 +187,12 @@ def _tangents(
     def checked(z: Tensor) -> Tensor:
         return require_tensor(net(z))
 
-    with held_statistics(checked, layers) as with_statistics, plain_attention(), explaining_dtypes(module, x):
+    with (
+        held_statistics(checked, layers) as with_statistics,
+        nullcontext() if torch.compiler.is_compiling() else tangent_convolutions(),
+        plain_attention(),
+        explaining_dtypes(module, x),
+    ):
         u, first, second, statistics = _naming_the_layer(module, both)
     learn(layers, statistics)
     return u, first, second
