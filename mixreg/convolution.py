@@ -53,8 +53,7 @@ class tangent_convolutions(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _CONVOLUTIONS and not kwargs:
             x, weight = args[:2]
-            defaults: list[Any] = [None, 1, 0, 1, 1]
-            bias, *options = [*args[2:], *defaults[len(args) - 2 :]]
+            bias, *options = list(args[2:]) + [None, 1, 0, 1, 1][len(args) - 2 :]
             if x.ndim == weight.ndim and not isinstance(options[1], str):
                 return _LinearInInput.apply(x, weight, bias, func, tuple(options))  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
