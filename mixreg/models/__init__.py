@@ -1,0 +1,68 @@
+"""Networks of the paper, and small ones: `build(name, sample_shape, num_classes)`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from mixreg.models.features import RandomFourierFeatures
+from mixreg.models.lenet import LeNet
+from mixreg.models.resnet import resnet34_cifar, resnet50, small_resnet
+
+__all__ = ["MODELS", "LeNet", "RandomFourierFeatures", "build", "mlp", "resnet34_cifar", "resnet50", "small_resnet"]
+
+Shape = tuple[int, ...]
+
+
+def mlp(inputs: int, num_classes: int, width: int = 128, depth: int = 2) -> nn.Module:
+    """A multilayer perceptron on flattened inputs, `depth` hidden layers of `width` units."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for size in [inputs] + [width] * (depth - 1):
+        layers += [nn.Linear(size, width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(width, num_classes))
+
+
+def _images(make: Callable[[int, int], nn.Module], least: int) -> Callable[[Shape, int], nn.Module]:
+    def build(shape: Shape, num_classes: int) -> nn.Module:
+        if len(shape) != 3 or min(shape[1:]) < least:
+            raise ValueError(
+                f"this network takes images of at least {least} × {least}, got samples of shape {tuple(shape)}"
+            )
+        return make(num_classes, shape[0])
+
+    return build
+
+
+def _lenet(shape: Shape, num_classes: int) -> nn.Module:
+    if len(shape) != 3 or min(shape[1:]) < 16:
+        raise ValueError(f"lenet takes images of at least 16 × 16, got samples of shape {tuple(shape)}")
+    return LeNet(num_classes, shape)
+
+
+MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
+    "lenet": _lenet,
+    "resnet34": _images(resnet34_cifar, 8),
+    "resnet50": _images(resnet50, 32),
+    "small-resnet": _images(small_resnet, 8),
+    "random-features": lambda shape, classes: RandomFourierFeatures(math.prod(shape), classes),
+    "mlp": lambda shape, classes: mlp(math.prod(shape), classes),
+}
+
+
+def build(name: str, shape: Shape, num_classes: int, seed: int = 0) -> nn.Module:
+    """A network by name, with weights drawn from `seed`.
+
+    Args:
+        name: one of `MODELS`.
+        shape: of one sample, channels first.
+        num_classes: c, the width of the output.
+        seed: of the initial weights; the global stream is left as it was.
+    """
+    if name not in MODELS:
+        raise ValueError(f"unknown model {name!r}; known are {', '.join(MODELS)}, or package.module:factory")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return MODELS[name](shape, num_classes)
