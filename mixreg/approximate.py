@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,15 @@ from mixreg.targets import binary_values, is_class_index, require_probabilities,
 from mixreg.theta import scalar_forms
 
 Result = TypeVar("Result")
+
+
+class Perturbed(NamedTuple):
+    """x̃ and δ (n × …), ỹ and ε (n × …): modified data and a direction of noise for each sample."""
+
+    x: Tensor
+    delta: Tensor
+    y: Tensor
+    epsilon: Tensor
 
 
 class ApproximateMixup:
@@ -81,18 +90,30 @@ class ApproximateMixup:
             x: n × …, floating point.
             y: n integer labels, or n × … targets, as `Mixup` takes them.
         """
+        return self.values(net, self.perturb(x, y)).mean()
+
+    def perturb(self, x: Tensor, y: Tensor) -> Perturbed:
+        """Modified data and one direction of noise for each sample of a batch; x, y as in a call."""
         x, y = self._checked(x, y)
         n = x.shape[0]
-        x_modified, y_modified = (shrink(t, m, self.theta_mean) for t, m in ((x, self.x_mean), (y, self.y_mean)))
         home = self.generator.device if self.generator is not None else torch.device("cpu")
         partner = torch.randperm(n, generator=self.generator, device=home).to(x.device)
         sign = (torch.randint(2, (n,), generator=self.generator, device=home) * 2 - 1).to(x.device)
-        delta, epsilon = (self._noise(t, m, partner, sign) for t, m in ((x, self.x_mean), (y, self.y_mean)))
-        u, first, second = tangents(net, x_modified, delta, self.second_order)
+        parts = [
+            (shrink(t, mean, self.theta_mean), self._noise(t, mean, partner, sign))
+            for t, mean in ((x, self.x_mean), (y, self.y_mean))
+        ]
+        return Perturbed(*parts[0], *parts[1])
+
+    def values(self, net: Network, given: Perturbed) -> Tensor:
+        """The estimate for each sample (n), of which a call is the mean."""
+        x, delta, y, epsilon = given
+        n = x.shape[0]
+        u, first, second = tangents(net, x, delta, self.second_order)
         if u.ndim == 0 or u.shape[0] != n:
             raise ValueError(f"the network must return {n} outputs for {n} inputs, got {tuple(u.shape)}")
         loss = resolve(self.loss, y.shape[1:], u.shape[1:])
-        y_flat, e_flat, u_flat, first = (t.reshape(n, -1) for t in (y_modified, epsilon, u, first))
+        y_flat, e_flat, u_flat, first = (t.reshape(n, -1) for t in (y, epsilon, u, first))
         if callable(self.loss) and not self._is_known_to_curve:
             require_curvature(loss, y_flat.detach(), u_flat.detach())
             self._is_known_to_curve = True
@@ -101,7 +122,7 @@ class ApproximateMixup:
             values = values + 0.5 * (loss.u(y_flat, u_flat) * second.reshape(n, -1)).sum(1)
         if not torch.compiler.is_compiling():
             refuse_non_finite(values.detach(), "the network's output or its loss", lambda row: f"sample {row}")
-        return values.mean()
+        return values
 
     def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         if not isinstance(x, Tensor):
@@ -138,7 +159,7 @@ class ApproximateMixup:
 
 def tangents(net: Network, x: Tensor, delta: Tensor, second_order: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """f(x), d/dt f(x + tδ) and, if asked for, d²/dt² f(x + tδ) at 0; differentiable in the network's parameters."""
-    if isinstance(net, DistributedDataParallel):
+    if isinstance(net, DistributedDataParallel) or hasattr(net, "_forward_module"):  # the latter: Lightning Fabric's
         return _inside(net, x, delta, second_order)
     if not coupling_layers(net):
         return _tangents(net, net, x, delta, second_order)
@@ -149,7 +170,7 @@ def tangents(net: Network, x: Tensor, delta: Tensor, second_order: bool) -> tupl
     return run(net, net, x, delta, second_order)
 
 
-def _inside(net: DistributedDataParallel, x: Tensor, delta: Tensor, second_order: bool) -> Any:
+def _inside(net: Any, x: Tensor, delta: Tensor, second_order: bool) -> Any:
     """The tangents of the wrapped module, taken where its forward pass runs: the wrapper sees ordinary tensors."""
     module = net.module
     forward, own = module.forward, module.__dict__.get("forward")

@@ -60,6 +60,15 @@ class DataMoments:
             raise ValueError("the loader is empty: there is no sample to average")
         return moments
 
+    @classmethod
+    def from_means(cls, x_mean: Tensor, y_mean: Tensor, num_classes: int | None = None, count: int = 1) -> DataMoments:
+        """Moments without covariances from means known otherwise; x_mean, y_mean: of one sample's shape."""
+        moments = cls(num_classes)
+        one = cls(num_classes=None)
+        one.update(x_mean.unsqueeze(0).double(), y_mean.unsqueeze(0).double())
+        one.num_classes, one.count = num_classes, count
+        return moments.merge(one)
+
     def update(self, x: Any, y: Tensor) -> None:
         """Take in one batch; x: n × … floating point (or a structure of such), y: n × … as `Mixup` takes it."""
         n = validate_batch(x)

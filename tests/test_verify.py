@@ -98,7 +98,7 @@ def test_the_command_on_a_model_and_as_json(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--model", "mine:make_net"], "belong together"),
-        (["--model", "mine", "--data", "data.npz"], "must be MODULE:FACTORY"),
+        (["--model", "mine", "--data", "data.npz"], "as MODULE:FACTORY"),
         (["--model", "nowhere:make", "--data", "data.npz"], "cannot find 'nowhere:make'"),
         (["--model", "mine:nothing", "--data", "data.npz"], "cannot find 'mine:nothing'"),
         (["--model", "mine:make_net", "--data", "pickled.npz"], "pickled.npz is not an .npz with plain arrays"),

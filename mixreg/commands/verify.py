@@ -11,8 +11,6 @@ from zipfile import BadZipFile
 
 import click
 
-from mixreg.commands.factory import load_factory
-
 if TYPE_CHECKING:
     from mixreg.verify import Row
 
@@ -42,10 +40,11 @@ def verify(model: str | None, data: Path | None, alpha: float | None, loss: str,
     """
     if (model is None) != (data is None):
         raise click.UsageError("--model and --data belong together: give both or neither.")
+    from mixreg.models.factory import load_factory
     from mixreg.verify import checks
 
-    arguments = () if model is None or data is None else (load_factory(model)(), *_load_data(data))
     try:
+        arguments = () if model is None or data is None else (load_factory(model)(), *_load_data(data))
         rows = list(_with_progress(checks(*arguments, alpha=alpha, loss=loss), as_json))
     except (TypeError, ValueError) as error:
         raise click.ClickException(str(error)) from error

@@ -8,17 +8,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import click
-
 
 def load_factory(reference: str) -> Callable[..., Any]:
     """The callable that `module:factory` names; modules of the current folder are found too."""
     module, _, name = reference.partition(":")
     if not module or not name:
-        raise click.ClickException(f"--model must be MODULE:FACTORY, got {reference!r}.")
+        raise ValueError(f"a network of your own is given as MODULE:FACTORY, got {reference!r}")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise click.ClickException(f"cannot find {reference!r}: {error}.") from error
+        raise ValueError(f"cannot find {reference!r}: {error}") from error

@@ -1,0 +1,151 @@
+"""`mixreg train`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from mixreg.training import Config
+    from mixreg.training.loop import Watcher
+
+Decorator = Callable[[Any], Any]
+
+# Settings of a run and their help; defaults come from the preset, else from `Config`.
+_SETTINGS: dict[str, tuple[Any, str]] = {
+    "data": (str, "A dataset's name (see `mixreg data list`), an .npz file, or a folder of class folders."),
+    "model": (str, "lenet, resnet34, resnet50, small-resnet, random-features, mlp, or package.module:factory."),
+    "method": (str, "erm, mixup, approximate, modified or smoothing."),
+    "alpha": (float, "α of Mixup, from 0 (no mixing) to inf."),
+    "epochs": (int, "Passes over the data; schedules keep their shape."),
+    "batch_size": (int, "Samples per step, of all processes together."),
+    "lr": (float, "Learning rate of SGD."),
+    "momentum": (float, "Its momentum."),
+    "weight_decay": (float, "Its weight decay."),
+    "augment": (str, "standard (crops and flips) or none."),
+    "label_noise": (float, "Fraction of training labels replaced by another class."),
+    "holdout": (float, "Fraction of the training set kept out, to fit temperatures on."),
+    "image_size": (int, "Side of images read from folders."),
+    "seed": (int, "Of everything that is random."),
+}
+
+
+def _settings(function: Any) -> Any:
+    for name, (kind, text) in reversed(_SETTINGS.items()):
+        function = click.option(f"--{name.replace('_', '-')}", name, type=kind, help=text)(function)
+    return function
+
+
+@click.command()
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="The run's folder.")
+@click.option(
+    "--preset",
+    help="The paper's settings: cifar-resnet34, cifar-lenet, imagenet-resnet50, two-moons; other options change them.",
+)
+@_settings
+@click.option("--nesterov/--no-nesterov", default=None, help="Nesterov's momentum.")
+@click.option("--evaluate-every", default=1, show_default=True, help="Epochs between looks at the test set.")
+@click.option("--checkpoint-seconds", default=30.0, show_default=True, help="How often to save.")
+@click.option("--accelerator", default="auto", show_default=True, help="Lightning Fabric's: cpu, cuda, mps, …")
+@click.option("--devices", default="1", show_default=True, help="Processes or devices per node.")
+@click.option("--nodes", default=1, show_default=True, help="Machines.")
+@click.option("--strategy", default="auto", show_default=True, help="Lightning Fabric's: ddp, fsdp, …")
+@click.option("--precision", default="32-true", show_default=True, help="Lightning Fabric's: bf16-mixed, …")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def train(
+    out: Path,
+    preset: str | None,
+    nesterov: bool | None,
+    evaluate_every: int,
+    checkpoint_seconds: float,
+    accelerator: str,
+    devices: str,
+    nodes: int,
+    strategy: str,
+    precision: str,
+    quiet: bool,
+    **settings: Any,
+) -> None:
+    """Train a network with Mixup, or with one of its relatives.
+
+    The same command again goes on where it was, whatever stopped it, and ends with the same weights. It leaves
+    model.safetensors (weights, x̄, ȳ and α), config.json, log.jsonl and metrics.json in the run's folder.
+
+    \b
+    Examples:
+      mixreg train --out runs/digits
+      mixreg train --preset two-moons --out runs/moons
+      mixreg train --preset cifar-lenet --method approximate --epochs 20 --out runs/lenet
+      torchrun --nproc-per-node 2 -m mixreg train --accelerator cpu --devices 2 --out runs/two
+    """
+    if evaluate_every < 1:
+        raise click.UsageError(f"--evaluate-every must be at least 1, got {evaluate_every}.")
+    try:
+        from mixreg.training.run import Engine
+        from mixreg.training.run import train as carry_out
+
+        config = _config(preset, settings | {"nesterov": nesterov})
+        engine = Engine(accelerator, int(devices) if devices.isdigit() else devices, nodes, strategy, precision)
+        display = _silent if quiet or not sys.stderr.isatty() else _display
+        is_new = carry_out(config, out, engine, display, checkpoint_seconds, evaluate_every)
+    except (ImportError, OSError, TypeError, ValueError) as error:
+        message = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise click.ClickException(f"{message}.") from error
+    click.echo(f"{out}: {'done' if is_new else 'was done before'}")
+
+
+def _config(preset: str | None, settings: dict[str, Any]) -> Config:
+    from mixreg.training import PRESETS, Config
+    from mixreg.training import preset as by_name
+
+    given = {name: value for name, value in settings.items() if value is not None}
+    assert set(given) <= {field.name for field in fields(Config)}
+    if preset is not None and "data" not in given | PRESETS.get(preset, {"data": ""}):
+        raise click.UsageError(f"--preset {preset} needs --data: a folder of class folders.")
+    return Config(**given) if preset is None else by_name(preset, **given)
+
+
+class _Silence:
+    def step(self, epoch: int, step: int, loss: float, accuracy: float | None) -> None:
+        pass
+
+
+@contextmanager
+def _silent(config: Config, steps: int) -> Iterator[Watcher]:
+    yield _Silence()
+
+
+@contextmanager
+def _display(config: Config, steps: int) -> Iterator[Watcher]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(),
+        TextColumn("loss {task.fields[loss]}  accuracy {task.fields[accuracy]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        task = bars.add_task("", total=config.epochs * steps, epoch=f"1/{config.epochs}", loss="–", accuracy="–")
+
+        class Bar:
+            def step(self, epoch: int, step: int, loss: float, accuracy: float | None) -> None:
+                bars.update(
+                    task,
+                    completed=epoch * steps + step,
+                    epoch=f"{epoch + 1}/{config.epochs}",
+                    loss=f"{loss:.3f}",
+                    accuracy="–" if accuracy is None else f"{100 * accuracy:.1f} %",
+                )
+
+        yield Bar()
+        bars.update(task, completed=config.epochs * steps)

@@ -1,0 +1,175 @@
+"""Batches of a dataset in memory: one gather, one crop and one scaling for the whole batch, no loader.
+
+Epoch and step name a batch completely. Every process prepares the whole batch, so that partners, crops and means do not
+depend on how many processes there are, and trains on its own rows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mixreg.data.arrays import Dataset, Split
+from mixreg.training.config import Config
+from mixreg.training.streams import stream
+
+PADDING = 4
+
+
+class Batch(NamedTuple):
+    """x: n × … prepared inputs; y: n class indices; own: the rows this process trains on; total: of all processes."""
+
+    x: Tensor
+    y: Tensor
+    own: slice
+    total: int
+
+
+class Batches(Protocol):
+    """Where training takes its batches from."""
+
+    steps: int
+    num_classes: int
+    shape: tuple[int, ...]
+    # Whether every process sees whole batches (and so all means), or its own rows only.
+    is_whole: bool
+
+    def epoch(self, epoch: int, first_step: int) -> Iterator[Batch]:
+        """The batches of an epoch, from `first_step` on."""
+
+    def means(self) -> tuple[Tensor, Tensor]:
+        """x̄ and ȳ of what an epoch shows, before it starts."""
+
+
+def own_rows(count: int, rank: int, world: int) -> slice:
+    """The rows of a batch of `count` that process `rank` of `world` trains on."""
+    return slice(count * rank // world, count * (rank + 1) // world)
+
+
+def step_sizes(samples: int, batch_size: int, world: int) -> list[int]:
+    """How many samples each step of an epoch takes; too small a rest for all processes is left out."""
+    sizes = [min(batch_size, samples - start) for start in range(0, samples, batch_size)]
+    return sizes if len(sizes) == 1 or sizes[-1] >= 2 * world else sizes[:-1]
+
+
+class Pixels(NamedTuple):
+    """Bytes to numbers: x ↦ (x / 255 − mean) / std per channel; both of shape channels."""
+
+    mean: Tensor
+    std: Tensor
+
+    @classmethod
+    def of(cls, images: np.ndarray) -> Pixels:
+        """From training images, n × height × width × channels bytes."""
+        # Sums over each value's count: exact, and without a floating-point copy of the images.
+        counts = [np.bincount(images[..., c].ravel(), minlength=256) for c in range(images.shape[-1])]
+        values = np.arange(256) / 255
+        mean = np.array([count @ values / count.sum() for count in counts])
+        square = np.array([count @ values**2 / count.sum() for count in counts])
+        std = np.sqrt(np.maximum(square - mean**2, 1e-12))
+        return cls(torch.from_numpy(mean).float(), torch.from_numpy(std).float())
+
+    def scaled(self, images: Tensor) -> Tensor:
+        """N × channels × height × width bytes as float32."""
+        scale, shift = 1 / (255 * self.std), -self.mean / self.std
+        return images.float().mul_(scale.reshape(-1, 1, 1)).add_(shift.reshape(-1, 1, 1))
+
+
+def prepared(split: Split, pixels: Pixels | None) -> tuple[Tensor, Tensor]:
+    """Inputs as the network takes them (still bytes if `pixels` will scale them), channels first; and labels."""
+    x = torch.from_numpy(split.x)
+    return (x.permute(0, 3, 1, 2).contiguous() if pixels is not None else x), torch.from_numpy(split.y)
+
+
+def split_holdout(labels: Tensor, config: Config) -> tuple[Tensor, Tensor]:
+    """Indices to train on and indices held out, both sorted."""
+    order = torch.randperm(len(labels), generator=stream(config.seed, "holdout"))
+    held = round(config.holdout * len(labels))
+    return order[held:].sort().values, order[:held].sort().values
+
+
+def noisy_labels(labels: Tensor, num_classes: int, config: Config) -> Tensor:
+    """Labels of which exactly the fraction `config.label_noise` is replaced by another class."""
+    generator = stream(config.seed, "label noise")
+    flipped = torch.randperm(len(labels), generator=generator)[: round(config.label_noise * len(labels))]
+    other = torch.randint(1, num_classes, (len(flipped),), generator=generator)
+    labels = labels.clone()
+    labels[flipped] = (labels[flipped] + other) % num_classes
+    return labels
+
+
+def crop_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Images padded by 4 black pixels, cropped at random to their size, mirrored half of the time; n × c × h × w."""
+    n, channels, height, width = images.shape
+    offset = torch.randint(2 * PADDING + 1, (2, n, 1), generator=generator)
+    is_mirrored = torch.rand(n, 1, generator=generator) < 0.5
+    across = torch.arange(width).expand(n, -1)
+    columns = torch.where(is_mirrored, width - 1 - across, across) + offset[1]
+    rows = torch.arange(height) + offset[0]
+    position = rows.unsqueeze(2) * (width + 2 * PADDING) + columns.unsqueeze(1)
+    padded = torch.nn.functional.pad(images, [PADDING] * 4).flatten(2)
+    return padded.gather(2, position.reshape(n, 1, -1).expand(-1, channels, -1)).reshape(images.shape)
+
+
+def mean_crop_and_flip(mean: Tensor) -> Tensor:
+    """E of `crop_and_flip`, which is linear, applied to a mean image: c × h × w."""
+    side = 2 * PADDING + 1
+    padded = torch.nn.functional.pad(mean, [PADDING] * 4)
+    # The mean over all offsets is a box filter.
+    shifted = torch.nn.functional.avg_pool2d(padded.unsqueeze(0), side, stride=1)[0]
+    return (shifted + shifted.flip(2)) / 2
+
+
+class ArrayBatches:
+    """Batches of a dataset in memory; see `Batches`.
+
+    Args:
+        dataset: whose training part is used, but for what is held out.
+        config: of the run.
+        rank, world: this process and how many there are.
+    """
+
+    is_whole = True
+
+    def __init__(self, dataset: Dataset, config: Config, rank: int = 0, world: int = 1) -> None:
+        self.config, self.rank, self.world = config, rank, world
+        self.num_classes = dataset.num_classes
+        self.pixels = Pixels.of(dataset.train.x) if dataset.is_images else None
+        x, y = prepared(dataset.train, self.pixels)
+        kept, held = split_holdout(y, config)
+        if len(kept) == 0:
+            raise ValueError(f"holding out {config.holdout:g} of {len(y)} samples leaves none to train on")
+        self.held_out = x[held], y[held]
+        self.x, self.y = (x, y) if len(held) == 0 else (x[kept], y[kept])
+        self.y = noisy_labels(self.y, self.num_classes, config)
+        self.test = prepared(dataset.test, self.pixels)
+        self.shape = tuple(self.x.shape[1:])
+        self.is_augmented = self.pixels is not None and config.augment == "standard"
+        self.sizes = step_sizes(len(self.y), config.batch_size, world)
+        self.steps = len(self.sizes)
+
+    def numbers(self, x: Tensor) -> Tensor:
+        """Inputs as the network takes them: scaled if they are images."""
+        return x if self.pixels is None else self.pixels.scaled(x)
+
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, from `first_step` on."""
+        order = torch.randperm(len(self.y), generator=stream(self.config.seed, "order", epoch))
+        chosen = order.split(self.config.batch_size)
+        for step in range(first_step, self.steps):
+            x, y = self.x.index_select(0, chosen[step]), self.y.index_select(0, chosen[step])
+            if self.is_augmented:
+                x = crop_and_flip(x, stream(self.config.seed, "augment", epoch, step))
+            yield Batch(self.numbers(x), y, own_rows(len(y), self.rank, self.world), len(y))
+
+    def means(self) -> tuple[Tensor, Tensor]:
+        """x̄ and ȳ exactly, averaged over all crops and flips."""
+        mean = torch.stack([part.sum(0, dtype=torch.float64) for part in self.x.split(4096)]).sum(0) / len(self.y)
+        if self.is_augmented:
+            mean = mean_crop_and_flip(mean)
+        y_mean = torch.bincount(self.y, minlength=self.num_classes).double() / len(self.y)
+        return self.numbers(mean).double(), y_mean
