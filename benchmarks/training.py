@@ -76,7 +76,7 @@ if __name__ == "__main__":
     dataset = Dataset("noise", split, split, 10)
     with tempfile.TemporaryDirectory() as folder:
         batches = ArrayBatches(dataset, Config(holdout=0.0))
-        contestants = {f"bare loop, {method}": bare(batches, method) for method in ("erm", "mixup")}
+        contestants: dict[str, Callable[[], object]] = {f"bare loop, {m}": bare(batches, m) for m in ("erm", "mixup")}
         contestants |= {
             f"mixreg train, {m}": trained(dataset, m, Path(folder)) for m in ("erm", "mixup", "approximate")
         }

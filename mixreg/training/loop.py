@@ -136,7 +136,7 @@ class Trainer:
             checkpoint_seconds: a checkpoint is written at the first step after so many seconds.
         """
         config, s = self.config, self.state
-        method = make_method(config.method, config.alpha, *self.batches.means())
+        method = make_method(config.method, config.alpha, self.batches.num_classes, self.batches.means)
         generator = torch.Generator()
         last_save = last_look = time.monotonic()
         self.net.train()
@@ -150,7 +150,7 @@ class Trainer:
                 rows = method.prepare(batch.x, batch.y, generator)
                 rows = tuple(row[batch.own].to(self.fabric.device) for row in rows)
                 # Dropout and its like draw from PyTorch's own stream.
-                torch.manual_seed(stream_seed(config.seed, "network", epoch, step, self.fabric.global_rank))
+                self._seed_network(stream_seed(config.seed, "network", epoch, step, self.fabric.global_rank))
                 losses, logits = method.losses(self.net, rows)
                 self.optimizer.zero_grad()
                 # The mean over the whole batch, whatever the processes' shares of it: gradients are averaged over them.
@@ -169,6 +169,12 @@ class Trainer:
             if epoch + 1 == config.epochs or self._agree(time.monotonic() - last_save > checkpoint_seconds):
                 self.save()
                 last_save = time.monotonic()
+
+    def _seed_network(self, seed: int) -> None:
+        # Not torch.manual_seed: without a GPU that notes every call, with its stack, for the day there is one.
+        torch.default_generator.manual_seed(seed)
+        if self.fabric.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
 
     def _row_stream(self) -> int:
         """Processes that see whole batches share one stream; others have their own."""

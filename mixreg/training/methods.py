@@ -38,17 +38,18 @@ def _plain_losses(net: Network, rows: Rows) -> tuple[Tensor, Tensor]:
     return cross_entropy(y, logits), logits.detach()
 
 
-def make_method(name: str, alpha: float, x_mean: Tensor, y_mean: Tensor) -> Method:
+def make_method(name: str, alpha: float, classes: int, means: Callable[[], tuple[Tensor, Tensor]]) -> Method:
     """A method by name.
 
     Args:
         name: one of `METHODS`.
         alpha: of Mixup.
-        x_mean, y_mean: of the training set as the network sees it.
+        classes: c.
+        means: gives x̄ and ȳ of the training set as the network sees it, if they are needed.
     """
     theta, theta_mean = Theta(alpha), scalar_forms(alpha, "a training run").mean
-    classes = y_mean.shape[0]
-    x_mean, y_mean = x_mean.float(), y_mean.float()
+    needs_means = name in ("approximate", "modified", "smoothing")
+    x_mean, y_mean = (mean.float() for mean in means()) if needs_means else (torch.empty(0), torch.empty(0))
 
     def erm(x: Tensor, y: Tensor, _: torch.Generator) -> Rows:
         return x, to_values(y, classes, x.dtype)
