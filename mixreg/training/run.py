@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,11 +195,20 @@ def save_model(
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained network: the plain one, its rescaled form, and how pixels are scaled (None for features)."""
+    """A trained network.
+
+    Attributes:
+        config: of its run.
+        net, rescaled: the plain network and its rescaled form.
+        shape, num_classes: of one input, and of its output.
+        pixels: how bytes are scaled; None for features.
+    """
 
     config: Config
     net: nn.Module
     rescaled: Rescaled
+    shape: tuple[int, ...]
+    num_classes: int
     pixels: Pixels | None
 
 
@@ -218,5 +226,6 @@ def load_trained(folder: Path) -> Trained:
     except (KeyError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{path} does not hold the network it names: {str(error).splitlines()[-1]}") from error
     pixels = Pixels(tensors["pixel_mean"], tensors["pixel_std"]) if "pixel_mean" in tensors else None
-    alpha = config.alpha if math.isfinite(config.alpha) else math.inf
-    return Trained(config, net.eval(), Rescaled(net, alpha, tensors["x_mean"], tensors["y_mean"]).eval(), pixels)
+    rescaled = Rescaled(net, config.alpha, tensors["x_mean"], tensors["y_mean"])
+    shape, classes = tuple(tensors["x_mean"].shape), len(tensors["y_mean"])
+    return Trained(config, net.eval(), rescaled.eval(), shape, classes, pixels)

@@ -1,0 +1,45 @@
+"""Pictures of a trained network: reliability diagrams and confidence histograms, plain and rescaled."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mixreg.calibration import confidence_histogram, reliability
+from mixreg.files import write_bytes
+from mixreg.report.diagrams import reliability_diagram
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from mixreg.evaluation.table import Outputs
+
+
+def draw(test: Outputs, fitted: dict[str, float], caption: str) -> Figure:
+    """One column per model: its reliability diagram above the histogram of its confidence."""
+    from matplotlib.figure import Figure
+
+    shown = dict(test.logits)
+    shown |= {f"{name}, tempered": test.logits[name] / value for name, value in fitted.items()}
+    figure = Figure(figsize=(3.2 * len(shown), 6), layout="constrained")
+    axes = figure.subplots(2, len(shown), squeeze=False)
+    for column, (name, logits) in enumerate(shown.items()):
+        reliability_diagram(axes[0, column], reliability(logits, test.labels), name)
+        counts = confidence_histogram(logits, 20)
+        edges = [k / 20 for k in range(20)]
+        axes[1, column].bar(edges, (counts / counts.sum()).tolist(), width=1 / 20, align="edge", edgecolor="white")
+        axes[1, column].set(xlabel="confidence", xlim=(0, 1), ylabel="fraction of samples" if column == 0 else "")
+    figure.suptitle(caption, fontsize=9)
+    return figure
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as PNG and PDF."""
+    paths = []
+    for kind in ("png", "pdf"):
+        content = io.BytesIO()
+        figure.savefig(content, format=kind, dpi=150)
+        paths.append(folder / f"{name}.{kind}")
+        write_bytes(paths[-1], content.getvalue())
+    return paths

@@ -1,0 +1,385 @@
+"""Training runs as a user starts them: real processes, killed, gone on with, distributed, and with broken files."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mixreg import DataMoments
+from mixreg.data import Dataset, Split
+from mixreg.losses import cross_entropy
+from mixreg.training import Config, preset
+from mixreg.training.batches import (
+    ArrayBatches,
+    Pixels,
+    crop_and_flip,
+    mean_crop_and_flip,
+    noisy_labels,
+    own_rows,
+    split_holdout,
+    step_sizes,
+)
+from mixreg.training.checkpoint import CheckpointError, load_tensors
+from mixreg.training.methods import make_method
+from mixreg.training.run import Engine, load_trained, train
+from mixreg.training.streams import stream
+
+# PyTorch scripts its own forward-mode rules with what it has itself deprecated.
+WARNINGS = ["-W", "error", "-W", "ignore::DeprecationWarning"]
+COMMAND = [sys.executable, *WARNINGS, "-m", "mixreg", "train", "--accelerator", "cpu"]
+
+
+def environment() -> dict[str, str]:
+    # One thread: tests share the machine, and a run's arithmetic depends on the number of threads.
+    return os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def start(out: Path, *arguments: str) -> subprocess.Popen:
+    command = [*COMMAND, "--out", str(out), *arguments]
+    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(process: subprocess.Popen) -> str:
+    output = process.communicate()[0]
+    assert process.returncode == 0, output
+    return output
+
+
+def comparable_log(out: Path) -> list[dict]:
+    records = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+
+
+def assert_same_run(first: Path, second: Path) -> None:
+    a, b = load_file(first / "model.safetensors"), load_file(second / "model.safetensors")
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    assert comparable_log(first) == comparable_log(second)
+    assert (first / "metrics.json").read_bytes() == (second / "metrics.json").read_bytes()
+
+
+class Nobody:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def step(self, epoch, step, loss, accuracy) -> None:
+        pass
+
+
+class Interrupted(Exception):
+    pass
+
+
+def carry_out(config: Config, out: Path, stop_after: int | None = None, seconds: float = 0.0) -> bool:
+    """A run in this process, interrupted after some steps if asked."""
+
+    class Interrupting(Nobody):
+        steps = 0
+
+        def step(self, epoch, step, loss, accuracy) -> None:
+            self.steps += 1
+            if stop_after is not None and self.steps > stop_after:
+                raise Interrupted
+
+    return train(config, out, Engine(accelerator="cpu"), lambda config, steps: Interrupting(), seconds)
+
+
+def kill_and_go_on(tmp_path: Path, kills: int) -> None:
+    arguments = ["--epochs", "12", "--method", "mixup", "--checkpoint-seconds", "0"]
+    finish(start(tmp_path / "undisturbed", *arguments))
+    out, moments = tmp_path / "killed", random.Random(0)
+    killed = 0
+    for _ in range(60 * kills):
+        process = start(out, *arguments)
+        # Wait for it to be at work, then strike at a random moment.
+        while process.poll() is None and not (out / "config.json").exists():
+            time.sleep(0.02)
+        began = (out / "checkpoint.safetensors").stat().st_mtime if (out / "checkpoint.safetensors").exists() else 0.0
+        deadline = time.monotonic() + 10
+        while process.poll() is None and time.monotonic() < deadline:
+            current = out / "checkpoint.safetensors"
+            if current.exists() and current.stat().st_mtime != began:
+                break
+            time.sleep(0.002)
+        time.sleep(moments.uniform(0, 0.15))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            killed += 1
+        process.communicate()
+        if (out / "checkpoint.safetensors").exists():
+            load_tensors(out / "checkpoint.safetensors")  # whole, whenever the process died
+        if killed == kills or (out / "metrics.json").exists():
+            break
+    finish(start(out, *arguments))
+    assert killed >= min(kills, 2)
+    assert_same_run(tmp_path / "undisturbed", out)
+    assert not list(out.glob(".*part"))
+
+
+def test_killed_runs_end_with_the_same_weights(tmp_path: Path) -> None:
+    kill_and_go_on(tmp_path, 3)
+
+
+@pytest.mark.slow
+def test_twenty_kills(tmp_path: Path) -> None:
+    kill_and_go_on(tmp_path, 20)
+
+
+@pytest.mark.parametrize("method", ["erm", "mixup", "approximate", "modified", "smoothing"])
+def test_every_method_resumes_bit_for_bit(method, tmp_path: Path) -> None:
+    config = Config(data="digits", model="mlp", method=method, epochs=3, batch_size=100, lr=0.05)
+    assert carry_out(config, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        carry_out(config, tmp_path / "broken", stop_after=1)
+    assert (tmp_path / "broken" / "checkpoint.safetensors").exists()
+    assert carry_out(config, tmp_path / "broken")
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+    assert not carry_out(config, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("method", ["mixup", "approximate"])
+def test_two_processes_are_one(method, tmp_path: Path) -> None:
+    arguments = ["--epochs", "3", "--method", method, "--batch-size", "101", "--seed", "3", "--lr", "0.05"]
+    finish(start(tmp_path / "one", *arguments))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mixreg"]
+    command += ["train", "--accelerator", "cpu", "--devices", "2", "--strategy", "ddp", "--out", str(tmp_path / "two")]
+    done = subprocess.run(
+        [*command, *arguments], env=environment(), capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    torch.testing.assert_close(one["x_mean"], two["x_mean"], rtol=0, atol=1e-7)
+    torch.testing.assert_close(one["y_mean"], two["y_mean"], rtol=0, atol=1e-7)
+    for first, second in zip(comparable_log(tmp_path / "one"), comparable_log(tmp_path / "two"), strict=True):
+        assert first["train_loss"] == pytest.approx(second["train_loss"], abs=1e-5)
+        for model in ("plain", "rescaled"):
+            for measure, value in first["test"][model].items():
+                assert value == pytest.approx(second["test"][model][measure], abs=1e-5), (model, measure)
+
+
+def test_means_are_those_of_what_the_network_saw(tmp_path: Path) -> None:
+    config = Config(data="digits", method="mixup", epochs=2, label_noise=0.3)
+    carry_out(config, tmp_path)
+    from mixreg.data import digits
+
+    batches = ArrayBatches(digits(), config)
+    moments = DataMoments(num_classes=10)
+    for epoch in range(2):
+        for batch in batches.epoch(epoch):
+            moments.update(batch.x, batch.y)
+    stored = load_file(tmp_path / "model.safetensors")
+    torch.testing.assert_close(stored["x_mean"].double(), moments.x_mean, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(stored["y_mean"].double(), moments.y_mean, rtol=1e-6, atol=1e-7)
+
+
+def pictures(n: int = 40, side: int = 16, channels: int = 3) -> Dataset:
+    generator = np.random.default_rng(0)
+    y = np.arange(n) % 2
+    x = generator.integers(0, 120, (n, side, side, channels), dtype=np.uint8) + (100 * y[:, None, None, None]).astype(
+        np.uint8
+    )
+    return Dataset("pictures", Split(x, y), Split(x[:10], y[:10]), 2)
+
+
+def test_the_mean_over_crops_and_flips_is_exact() -> None:
+    batches = ArrayBatches(pictures(), Config(holdout=0.0))
+    images = batches.x[:1].expand(20_000, -1, -1, -1)
+    sampled = crop_and_flip(images, stream("test")).double()
+    exact = mean_crop_and_flip(images[0].double())
+    standard_error = sampled.std(0) / 20_000**0.5
+    assert ((sampled.mean(0) - exact).abs() <= 5 * standard_error + 1e-9).all()
+
+
+def test_crops_and_flips_are_windows_of_the_padded_image() -> None:
+    images = torch.randint(1, 256, (6, 3, 8, 8), dtype=torch.uint8, generator=stream("images"))
+    padded = torch.nn.functional.pad(images, [4] * 4)
+    for image, result in zip(padded, crop_and_flip(images, stream("crops")), strict=True):
+        windows = [image[:, r : r + 8, c : c + 8] for r in range(9) for c in range(9)]
+        assert any(torch.equal(result, w) or torch.equal(result, w.flip(2)) for w in windows)
+
+
+def test_pixels_are_standardised() -> None:
+    dataset = pictures()
+    pixels = Pixels.of(dataset.train.x)
+    scaled = pixels.scaled(torch.from_numpy(dataset.train.x).permute(0, 3, 1, 2)).double()
+    torch.testing.assert_close(scaled.mean((0, 2, 3)), torch.zeros(3).double(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(scaled.std((0, 2, 3), correction=0), torch.ones(3).double(), rtol=0, atol=1e-5)
+
+
+def test_label_noise_and_held_out_data() -> None:
+    labels = torch.arange(1000) % 7
+    config = Config(label_noise=0.25, holdout=0.2)
+    noisy = noisy_labels(labels, 7, config)
+    assert int((noisy != labels).sum()) == 250
+    assert int(noisy.min()) >= 0
+    assert int(noisy.max()) <= 6
+    kept, held = split_holdout(labels, config)
+    assert len(held) == 200
+    assert torch.equal(torch.cat([kept, held]).sort().values, torch.arange(1000))
+
+
+def test_shares_of_a_batch() -> None:
+    rows = [own_rows(10, rank, 3) for rank in range(3)]
+    assert [list(range(10))[r] for r in rows] == [[0, 1, 2], [3, 4, 5], [6, 7, 8, 9]]
+    assert step_sizes(100, 30, 1) == [30, 30, 30, 10]
+    assert step_sizes(101, 50, 2) == [50, 50]
+    assert step_sizes(1, 50, 1) == [1]
+
+
+def test_methods_are_their_definitions() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(50, 4), torch.arange(50) % 3
+    means = x.mean(0), torch.bincount(y) / 50
+    net = torch.nn.Linear(4, 3)
+    one_hot = torch.eye(3)[y]
+
+    def value(name: str) -> torch.Tensor:
+        method = make_method(name, 1.0, 3, lambda: means)
+        return method.losses(net, method.prepare(x, y, stream("method")))[0].mean()
+
+    def shrunk(t: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+        return mean + 0.75 * (t - mean)
+
+    torch.testing.assert_close(value("erm"), torch.nn.functional.cross_entropy(net(x), y))
+    expected = cross_entropy(shrunk(one_hot, means[1]), net(shrunk(x, means[0]))).mean()
+    torch.testing.assert_close(value("modified"), expected)
+    torch.testing.assert_close(value("smoothing"), cross_entropy(shrunk(one_hot, means[1]), net(x)).mean())
+
+
+def test_the_papers_schedules() -> None:
+    resnet, lenet, imagenet = preset("cifar-resnet34"), preset("cifar-lenet"), preset("imagenet-resnet50", data="x")
+    for config, drops in ((resnet, (60, 120, 160)), (lenet, (100,)), (imagenet, (66, 133, 177))):
+        rates = [config.lr_at(epoch) for epoch in range(200)]
+        assert [e for e in range(1, 200) if rates[e] != rates[e - 1]] == list(drops)
+        assert rates[-1] == pytest.approx(config.lr * 0.1 ** len(drops))
+    assert [preset("cifar-lenet", epochs=10).lr_at(e) for e in (4, 5)] == pytest.approx([0.01, 0.001])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": "magic"}, "unknown method 'magic'; known are erm, mixup"),
+        ({"alpha": -1.0}, r"alpha must lie in \[0, inf\]"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"lr": float("nan")}, "lr must be a number of at least 0"),
+        ({"holdout": 1.0}, r"holdout must lie in \[0, 1\)"),
+        ({"drops": (1.5,)}, "fractions of the epochs"),
+    ],
+)
+def test_wrong_settings(change, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        Config(**change)
+
+
+def test_broken_and_foreign_files_are_named(tmp_path: Path) -> None:
+    config = Config(data="digits", epochs=2)
+    with pytest.raises(Interrupted):
+        carry_out(config, tmp_path, stop_after=0)
+    path = tmp_path / "checkpoint.safetensors"
+    if not path.exists():
+        with pytest.raises(Interrupted):
+            carry_out(config, tmp_path, stop_after=1)
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[-10] ^= 1
+    import safetensors.torch
+
+    foreign = safetensors.torch.save({"a": torch.zeros(3)})
+    for content, message in (
+        (whole[: len(whole) // 2], "cannot be read"),
+        (b"", "cannot be read"),
+        (bytes(flipped), "does not match its checksum"),
+        (foreign, "was not written by mixreg"),
+        (b"\x80\x04\x95pickle", "cannot be read"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError, match=f"checkpoint.safetensors.*{message}"):
+            carry_out(config, tmp_path)
+        assert path.read_bytes() == content
+    path.write_bytes(whole)
+    with pytest.raises(ValueError, match="holds another run: seed = 0 there and 1 here"):
+        carry_out(Config(data="digits", epochs=2, seed=1), tmp_path)
+    with pytest.raises(CheckpointError, match="the run is not finished"):
+        load_trained(tmp_path)
+    assert carry_out(config, tmp_path)
+    trained = load_trained(tmp_path)
+    assert trained.shape == (1, 8, 8)
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+    from mixreg.training.run import only_one
+
+    with only_one(tmp_path), pytest.raises(CheckpointError, match="is being trained by another process"):
+        carry_out(Config(data="digits", epochs=1), tmp_path)
+
+
+def test_no_room_and_no_permission_leave_the_last_checkpoint(tmp_path: Path) -> None:
+    """A file size limit is what a full disk looks like to a program."""
+    config = ["--epochs", "3", "--checkpoint-seconds", "0"]
+    with pytest.raises(Interrupted):
+        carry_out(Config(data="digits", epochs=3), tmp_path, stop_after=1)
+    before = (tmp_path / "checkpoint.safetensors").read_bytes()
+    limited = f"ulimit -f 50; exec {' '.join(COMMAND)} --out {tmp_path} {' '.join(config)}"
+    done = subprocess.run(
+        ["bash", "-c", f"trap '' XFSZ; {limited}"], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "cannot write" in done.stderr
+    assert "checkpoint.safetensors: File too large; the previous file is untouched" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == before
+    assert not list(tmp_path.glob(".*part"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "nowhere"], "unknown dataset 'nowhere'; known are two-moons, digits"),
+        (["--model", "lenet"], r"lenet takes images of at least 16 × 16, got samples of shape (1, 8, 8)"),
+        (["--model", "perceptron"], "unknown model 'perceptron'; known are lenet"),
+        (["--model", "nowhere:net"], "cannot find 'nowhere:net'"),
+        (["--preset", "imagenet-resnet50"], "needs --data"),
+        (["--preset", "mine"], "unknown preset 'mine'; known are cifar-resnet34"),
+        (["--method", "magic"], "unknown method 'magic'"),
+    ],
+)
+def test_one_line_errors(arguments, message, tmp_path: Path) -> None:
+    process = start(tmp_path / "out", *arguments)
+    output = process.communicate()[0]
+    assert process.returncode != 0
+    assert message in output
+    assert "Traceback" not in output
+
+
+def test_a_network_of_one_s_own(tmp_path: Path) -> None:
+    (tmp_path / "own_network.py").write_text(
+        "from torch import nn\ndef make(num_classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Dropout(0.2), nn.Linear(16, num_classes))\n"
+    )
+    command = [*COMMAND, "--out", "run", "--model", "own_network:make", "--epochs", "1"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    evaluated = subprocess.run(
+        [sys.executable, "-m", "mixreg", "evaluate", "run", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = json.loads(evaluated.stdout)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert [row["model"] for row in rows] == ["plain", "plain, tempered", "rescaled", "rescaled, tempered"]
+    assert rows[0]["accuracy"] == pytest.approx(metrics["plain"]["accuracy"])
+    assert rows[2]["ece"] == pytest.approx(metrics["rescaled"]["ece"], abs=1e-6)
