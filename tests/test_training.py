@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from mixreg import DataMoments
 from mixreg.data import Dataset, Split
 from mixreg.losses import cross_entropy
+from mixreg.streams import stream
 from mixreg.training import Config, preset
 from mixreg.training.batches import (
     ArrayBatches,
@@ -31,7 +32,6 @@ from mixreg.training.batches import (
 from mixreg.training.checkpoint import CheckpointError, load_tensors
 from mixreg.training.methods import make_method
 from mixreg.training.run import Engine, load_trained, train
-from mixreg.training.streams import stream
 
 # PyTorch scripts its own forward-mode rules with what it has itself deprecated.
 WARNINGS = ["-W", "error", "-W", "ignore::DeprecationWarning"]

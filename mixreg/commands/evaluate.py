@@ -24,6 +24,18 @@ Rows = list[dict[str, Any]]
     help="Saved outputs instead of a run: arrays logits (n × c) and labels (n); see below.",
 )
 @click.option("--alpha", type=float, help="α of the saved outputs.")
+@click.option(
+    "--shifted",
+    multiple=True,
+    metavar="LAYOUT:FOLDER",
+    help="A shifted test set: cifar-c, imagenet-c, imagenet-a, imagenet-v2, objectnet, vid-robust or ytbb-robust and "
+    "its folder; or `corruptions`, which are made of the test images on the spot.",
+)
+@click.option(
+    "--baseline",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A run whose errors normalise the mean corruption error (ImageNet-C: AlexNet's, if not given).",
+)
 @click.option("--figures", type=click.Path(file_okay=False, path_type=Path), help="Folder for pictures.")
 @click.option("--device", default="cpu", show_default=True, help="Where to run the network.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
@@ -32,6 +44,8 @@ def evaluate(
     data: str | None,
     logits: Path | None,
     alpha: float | None,
+    shifted: tuple[str, ...],
+    baseline: Path | None,
     figures: Path | None,
     device: str,
     as_json: bool,
@@ -48,12 +62,16 @@ def evaluate(
     Examples:
       mixreg evaluate runs/digits
       mixreg evaluate runs/digits --figures figures --json
+      mixreg evaluate runs/lenet --shifted corruptions
+      mixreg evaluate runs/lenet --shifted cifar-c:CIFAR-10-C --baseline runs/erm
       mixreg evaluate --logits outputs.npz --alpha 1.0
     """
     if (run is None) == (logits is None):
         raise click.UsageError("Give a run's folder, or --logits with --alpha.")
     if (logits is None) != (alpha is None):
         raise click.UsageError("--logits and --alpha belong together.")
+    if logits is not None and (shifted or data):
+        raise click.UsageError("--shifted and --data need a run, not saved outputs.")
     from mixreg.evaluation import table as tables
 
     try:
@@ -65,14 +83,17 @@ def evaluate(
             test, held, caption = _of_run(run, data, device)
         fitted = tables.temperatures(held)
         rows = tables.table(test, fitted)
+        others = [_on_shifted(run, spec, fitted, baseline, device) for spec in shifted if run is not None]
     except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise click.ClickException(f"{str(error).rstrip('.')}.") from error
     if as_json:
-        click.echo(json.dumps(rows, indent=1))
+        click.echo(json.dumps({"test": rows, "shifted": others} if others else rows, indent=1))
     else:
         print_table(rows, caption)
         if not fitted:
             click.echo("No temperatures: nothing was held out to fit them on (--holdout at training).")
+        for other in others:
+            _print_shifted(other)
     if figures is not None:
         from mixreg.evaluation.figures import draw, save_figure
 
@@ -81,21 +102,93 @@ def evaluate(
 
 
 def _of_run(run: Path, data: str | None, device: str) -> tuple[Outputs, Outputs | None, str]:
-    from mixreg.data import load
-    from mixreg.evaluation.table import held_out, on_arrays
+    from mixreg.evaluation.table import of_run
     from mixreg.training.run import load_trained
 
     trained = load_trained(run)
-    own = load(trained.config.data)
-    dataset = own if data is None else load(data)
-    kept = held_out(trained, own)
-    held = on_arrays(trained, kept, device) if kept is not None else None
+    test, held = of_run(trained, data, device)
     config = trained.config
     caption = (
-        f"{dataset.name}, {len(dataset.test.y):,} test samples; {config.model} trained by {config.method}, "
+        f"{data or config.data}, {len(test.labels):,} test samples; {config.model} trained by {config.method}, "
         f"α = {config.alpha:g}, {config.epochs} epochs, seed {config.seed}"
     )
-    return on_arrays(trained, dataset.test, device), held, caption
+    return test, held, caption
+
+
+def _on_shifted(run: Path, spec: str, fitted: dict[str, float], baseline: Path | None, device: str) -> dict[str, Any]:
+    """All that is known of a run on one shifted set."""
+    from rich.console import Console
+
+    from mixreg.data import load
+    from mixreg.data.shifted import generated, open_shifted
+    from mixreg.evaluation.shift import (
+        ALEXNET_ERROR,
+        corruption_errors,
+        evaluate_shifted,
+        mean_corruption_error,
+        summary,
+    )
+    from mixreg.training.run import load_trained
+
+    trained = load_trained(run)
+    kind, _, folder = spec.partition(":")
+    if kind == "corruptions":
+        own = load(trained.config.data)
+        if not own.is_images:
+            raise ValueError(f"corruptions are made of images, and {own.name} holds features")
+        chosen = generated(own.test)
+    else:
+        chosen = open_shifted(kind, Path(folder or "."), trained.config.image_size)
+    with Console(stderr=True).status(spec) as status:
+        rows = evaluate_shifted(trained, chosen, fitted, device, lambda part: status.update(f"{spec}: {part}"))
+        reference = ALEXNET_ERROR if kind == "imagenet-c" else {}
+        if baseline is not None:
+            other = evaluate_shifted(
+                load_trained(baseline), chosen, {}, device, lambda part: status.update(f"baseline: {part}")
+            )
+            reference = corruption_errors(other, "plain")
+    result: dict[str, Any] = {"set": spec, "mean": summary(rows), "parts": rows}
+    if any(row["severity"] for row in rows):
+        result["by_severity"] = summary(rows, "severity")
+        for row in result["mean"]:
+            errors = corruption_errors(rows, row["model"])
+            row["mean_error"] = sum(errors.values()) / len(errors)
+            if reference:
+                row["mce"] = mean_corruption_error(errors, reference)
+    return result
+
+
+def _print_shifted(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    headings = {
+        "accuracy": "accuracy %",
+        "cross_entropy": "cross-entropy",
+        "ece": "ECE %",
+        "brier": "Brier",
+        "mean_error": "error of 15 %",
+        "mce": "mCE %",
+        "anchor_accuracy": "anchors %",
+        "pm_accuracy": "pm-10 %",
+    }
+    percent = {"accuracy", "ece", "mean_error", "mce", "anchor_accuracy", "pm_accuracy"}
+    shown = [name for name in headings if name in result["mean"][0]]
+    table = Table("", *(headings[name] for name in shown), title=f"{result['set']}, means over its parts")
+    for row in result["mean"]:
+        table.add_row(row["model"], *(f"{100 * row[n]:.2f}" if n in percent else f"{row[n]:.4f}" for n in shown))
+    Console(width=120).print(table)
+    if "by_severity" in result:
+        models = [row["model"] for row in result["mean"]]
+        table = Table("severity", *models, title="accuracy % / cross-entropy / ECE %")
+        for severity in range(1, 6):
+            cells = [
+                f"{100 * row['accuracy']:.1f} / {row['cross_entropy']:.3f} / {100 * row['ece']:.1f}"
+                for row in result["by_severity"]
+                if row["severity"] == severity
+            ]
+            table.add_row(str(severity), *cells)
+        Console(width=120).print(table)
 
 
 def print_table(rows: Rows, caption: str) -> None:

@@ -57,6 +57,7 @@ def _settings(function: Any) -> Any:
 @click.option("--nodes", default=1, show_default=True, help="Machines.")
 @click.option("--strategy", default="auto", show_default=True, help="Lightning Fabric's: ddp, fsdp, …")
 @click.option("--precision", default="32-true", show_default=True, help="Lightning Fabric's: bf16-mixed, …")
+@click.option("--workers", default=2, show_default=True, help="Processes that read images from folders.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def train(
     out: Path,
@@ -69,6 +70,7 @@ def train(
     nodes: int,
     strategy: str,
     precision: str,
+    workers: int,
     quiet: bool,
     **settings: Any,
 ) -> None:
@@ -91,7 +93,9 @@ def train(
         from mixreg.training.run import train as carry_out
 
         config = _config(preset, settings | {"nesterov": nesterov})
-        engine = Engine(accelerator, int(devices) if devices.isdigit() else devices, nodes, strategy, precision)
+        engine = Engine(
+            accelerator, int(devices) if devices.isdigit() else devices, nodes, strategy, precision, workers
+        )
         display = _silent if quiet or not sys.stderr.isatty() else _display
         is_new = carry_out(config, out, engine, display, checkpoint_seconds, evaluate_every)
     except (ImportError, OSError, TypeError, ValueError) as error:

@@ -12,7 +12,6 @@ import io
 import json
 import struct
 import tarfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,9 +21,6 @@ import numpy as np
 
 from mixreg.data.arrays import DataError, Split
 
-# What the standard library and Pillow raise for files that are not what they claim to be.
-_BROKEN = (EOFError, KeyError, IndexError, OSError, SyntaxError, TypeError, ValueError, struct.error, zlib.error)
-
 
 @contextmanager
 def naming(path: Path | str) -> Iterator[None]:
@@ -33,7 +29,8 @@ def naming(path: Path | str) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except (*_BROKEN, tarfile.TarError) as error:
+    except Exception as error:
+        # Decoders raise almost anything for files that are not what they claim to be.
         raise DataError(f"{path} is broken or not what it should be: {error or type(error).__name__}") from error
 
 

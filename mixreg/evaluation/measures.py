@@ -10,9 +10,6 @@ from torch import Tensor, nn
 from mixreg.calibration import Accuracy, BrierScore, ExpectedCalibrationError, NegativeLogLikelihood
 from mixreg.calibration.streaming import StreamingMetric
 
-# Test images at once: enough to keep cores busy.
-BATCH = 500
-
 
 class Measures:
     """Accuracy, cross-entropy, ECE (15 bins) and Brier score of a stream of logits."""

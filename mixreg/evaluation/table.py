@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from mixreg.calibration import fit_temperature
-from mixreg.data.arrays import DataError, Dataset, Split
-from mixreg.evaluation.measures import BATCH, measure, predict
+from mixreg.data.arrays import DataError
+from mixreg.evaluation.measures import measure, predict
 from mixreg.rescaling import stretch
 from mixreg.theta import scalar_forms
-from mixreg.training.batches import Pixels, prepared, split_holdout
+from mixreg.training.folders import open_batches
 from mixreg.training.run import Trained
 
 
@@ -31,12 +31,6 @@ class Outputs:
 
     logits: dict[str, Tensor]
     labels: Tensor
-
-
-def batched(x: Tensor, y: Tensor, pixels: Pixels | None) -> Iterable[tuple[Tensor, Tensor]]:
-    """Prepared inputs, a few hundred at a time."""
-    for part, labels in zip(x.split(BATCH), y.split(BATCH), strict=True):
-        yield (part if pixels is None else pixels.scaled(part)), labels
 
 
 def outputs(models: dict[str, nn.Module], batches: Iterable[tuple[Tensor, Tensor]], device: str = "cpu") -> Outputs:
@@ -52,25 +46,26 @@ def outputs(models: dict[str, nn.Module], batches: Iterable[tuple[Tensor, Tensor
     return Outputs({name: torch.cat(parts) for name, parts in logits.items()}, torch.cat(labels[next(iter(models))]))
 
 
-def held_out(trained: Trained, dataset: Dataset) -> Split | None:
-    """What the run kept out of its training set, if anything."""
-    _, indices = split_holdout(torch.from_numpy(dataset.train.y), trained.config)
-    if len(indices) == 0:
-        return None
-    return Split(dataset.train.x[indices.numpy()], dataset.train.y[indices.numpy()])
+def of_run(trained: Trained, data: str | None = None, device: str = "cpu") -> tuple[Outputs, Outputs | None]:
+    """The outputs of a trained network on test data, and on what its run held out (None if nothing).
 
-
-def on_arrays(trained: Trained, split: Split, device: str = "cpu") -> Outputs:
-    """The outputs of both models on a part of a dataset."""
-    x, y = prepared(split, trained.pixels)
-    if tuple(x.shape[1:]) != trained.shape or (x.dtype == torch.uint8) != (trained.pixels is not None):
-        kind = "images" if trained.pixels is not None else "features"
+    Args:
+        trained: the network.
+        data: another dataset with the same classes; by default the run's own.
+        device: where to run it.
+    """
+    models = {"plain": trained.net, "rescaled": trained.rescaled}
+    own = open_batches(trained.config)
+    test = own if data is None else open_batches(trained.config, data=data, pixels=trained.pixels)
+    if test.shape != trained.shape or (test.pixels is None) != (trained.pixels is None):
+        kinds = ["features" if p is None else "images" for p in (trained.pixels, test.pixels)]
         raise DataError(
-            f"the network takes {kind} of shape {trained.shape}, the data holds {x.dtype} of shape {tuple(x.shape[1:])}"
+            f"the network takes {kinds[0]} of shape {trained.shape}, the data holds {kinds[1]} of shape {test.shape}"
         )
-    if int(y.max()) >= trained.num_classes:
-        raise DataError(f"the network knows {trained.num_classes} classes, the data has label {int(y.max())}")
-    return outputs({"plain": trained.net, "rescaled": trained.rescaled}, batched(x, y, trained.pixels), device)
+    if test.num_classes > trained.num_classes:
+        raise DataError(f"the network knows {trained.num_classes} classes, the data has {test.num_classes}")
+    held = outputs(models, own.held_out_batches(), device) if trained.config.holdout > 0 else None
+    return outputs(models, test.test_batches(), device), held
 
 
 def temperatures(held: Outputs | None) -> dict[str, float]:

@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from mixreg.data.arrays import Dataset, Split
+from mixreg.streams import stream
 from mixreg.training.config import Config
-from mixreg.training.streams import stream
 
 PADDING = 4
+# Test images at once: enough to keep cores busy.
+TEST_BATCH = 500
 
 
 class Batch(NamedTuple):
@@ -35,6 +37,7 @@ class Batches(Protocol):
     steps: int
     num_classes: int
     shape: tuple[int, ...]
+    pixels: Pixels | None
     # Whether every process sees whole batches (and so all means), or its own rows only.
     is_whole: bool
 
@@ -43,6 +46,12 @@ class Batches(Protocol):
 
     def means(self) -> tuple[Tensor, Tensor]:
         """x̄ and ȳ of what an epoch shows, before it starts."""
+
+    def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's share of the test set, prepared, with labels."""
+
+    def held_out_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """All of what was held out of the training set, prepared, with labels."""
 
 
 def own_rows(count: int, rank: int, world: int) -> slice:
@@ -131,14 +140,17 @@ class ArrayBatches:
         dataset: whose training part is used, but for what is held out.
         config: of the run.
         rank, world: this process and how many there are.
+        pixels: how to scale bytes, if not by the training images' own statistics.
     """
 
     is_whole = True
 
-    def __init__(self, dataset: Dataset, config: Config, rank: int = 0, world: int = 1) -> None:
+    def __init__(
+        self, dataset: Dataset, config: Config, rank: int = 0, world: int = 1, pixels: Pixels | None = None
+    ) -> None:
         self.config, self.rank, self.world = config, rank, world
         self.num_classes = dataset.num_classes
-        self.pixels = Pixels.of(dataset.train.x) if dataset.is_images else None
+        self.pixels = (pixels or Pixels.of(dataset.train.x)) if dataset.is_images else None
         x, y = prepared(dataset.train, self.pixels)
         kept, held = split_holdout(y, config)
         if len(kept) == 0:
@@ -165,6 +177,19 @@ class ArrayBatches:
             if self.is_augmented:
                 x = crop_and_flip(x, stream(self.config.seed, "augment", epoch, step))
             yield Batch(self.numbers(x), y, own_rows(len(y), self.rank, self.world), len(y))
+
+    def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's share of the test set, prepared, with labels."""
+        mine = slice(self.rank, None, self.world)
+        return self._batched(self.test[0][mine], self.test[1][mine])
+
+    def held_out_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """All of what was held out of the training set, prepared, with labels."""
+        return self._batched(*self.held_out)
+
+    def _batched(self, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        for part, labels in zip(x.split(TEST_BATCH), y.split(TEST_BATCH), strict=True):
+            yield self.numbers(part), labels
 
     def means(self) -> tuple[Tensor, Tensor]:
         """x̄ and ȳ exactly, averaged over all crops and flips."""

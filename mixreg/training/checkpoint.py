@@ -1,7 +1,7 @@
 """A run's state in one safetensors file: tensors, a JSON record, and a checksum over both.
 
 The file is replaced in one step, so there is always exactly one whole checkpoint. Random states are not in it because
-there are none: see `mixreg.training.streams`.
+there are none: see `mixreg.streams`.
 """
 
 from __future__ import annotations

@@ -19,17 +19,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mixreg.data.registry import load
-from mixreg.evaluation.measures import BATCH
 from mixreg.files import remove_leftovers, write_bytes, write_json
 from mixreg.models import MODELS, build
 from mixreg.models.factory import load_factory
 from mixreg.rescaling import Rescaled
-from mixreg.training.batches import ArrayBatches, Pixels
+from mixreg.streams import stream_seed
+from mixreg.training.batches import Pixels
 from mixreg.training.checkpoint import CheckpointError, load_tensors, save_tensors
 from mixreg.training.config import Config
+from mixreg.training.folders import open_batches
 from mixreg.training.loop import Trainer, Watcher, evaluate_on
-from mixreg.training.streams import stream_seed
 
 CHECKPOINT, MODEL, CONFIG, LOG, METRICS = (
     "checkpoint.safetensors",
@@ -42,13 +41,14 @@ CHECKPOINT, MODEL, CONFIG, LOG, METRICS = (
 
 @dataclass(frozen=True)
 class Engine:
-    """How a run is carried out; handed to Lightning Fabric as it is."""
+    """How a run is carried out: what Lightning Fabric is told, and how many processes read images from folders."""
 
     accelerator: str = "auto"
     devices: int | str = 1
     nodes: int = 1
     strategy: str = "auto"
     precision: str = "32-true"
+    workers: int = 2
 
     def launch(self) -> Any:
         """A launched Fabric."""
@@ -132,7 +132,7 @@ def train(
             return False
     fabric = engine.launch()
     with only_one(out) if fabric.global_rank == 0 else contextlib.nullcontext():
-        batches = ArrayBatches(load(config.data), config, fabric.global_rank, fabric.world_size)
+        batches = open_batches(config, fabric.global_rank, fabric.world_size, workers=engine.workers)
         net = build_network(config, batches.shape, batches.num_classes)
         trainer = Trainer(config, batches, net, fabric, out / CHECKPOINT)
         if fabric.global_rank == 0:
@@ -145,16 +145,10 @@ def train(
             trainer.resume(tensors, record)
         log = _Log(out / LOG, trainer.state.log, fabric.global_rank == 0)
 
-        def test_batches() -> Iterator[tuple[Tensor, Tensor]]:
-            x, y = batches.test
-            mine = slice(fabric.global_rank, None, fabric.world_size)
-            for part in zip(x[mine].split(BATCH), y[mine].split(BATCH), strict=True):
-                yield batches.numbers(part[0]), part[1]
-
         def evaluate(epoch: int) -> dict[str, Any]:
             if (epoch + 1) % evaluate_every and epoch + 1 < config.epochs:
                 return {}
-            return {"test": evaluate_on(trainer, test_batches())}
+            return {"test": evaluate_on(trainer, batches.test_batches())}
 
         with watch(config, batches.steps) as watcher:
             trainer.run(watcher, evaluate, log.append, checkpoint_seconds)

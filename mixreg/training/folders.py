@@ -1,0 +1,116 @@
+"""Batches from a folder of class folders, and the choice between folders and memory.
+
+Here a process reads only its own rows: partners and means are those of its own share of a batch, and sums are joined
+when they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mixreg.data import folders
+from mixreg.data.folders import ImageFiles, labelled, part_of, read_batches
+from mixreg.data.registry import load
+from mixreg.distributed import sum_over_processes
+from mixreg.streams import stream
+from mixreg.training.batches import (
+    ArrayBatches,
+    Batch,
+    Batches,
+    Pixels,
+    noisy_labels,
+    own_rows,
+    split_holdout,
+    step_sizes,
+)
+from mixreg.training.config import Config
+
+# Images read at once for testing: few enough for 224 × 224 pixels.
+TEST_BATCH = 100
+
+
+class FolderBatches:
+    """Batches from `DIR/train/CLASS/*`; see `Batches`.
+
+    Args:
+        folder: with train and val (or test).
+        config: of the run.
+        rank, world: this process and how many there are.
+        workers: processes that read images.
+    """
+
+    is_whole = False
+
+    def __init__(self, folder: Path, config: Config, rank: int = 0, world: int = 1, workers: int = 2) -> None:
+        self.config, self.rank, self.world, self.workers = config, rank, world, workers
+        paths, labels, classes = labelled(part_of(folder, "train"))
+        self.num_classes = max(2, len(classes))
+        kept, held = split_holdout(labels, config)
+        if len(kept) == 0:
+            raise ValueError(f"holding out {config.holdout:g} of {len(labels)} images leaves none to train on")
+        self.y = noisy_labels(labels[kept], self.num_classes, config)
+        seed = config.seed if config.augment == "standard" else None
+        size = config.image_size
+        self.files = ImageFiles([paths[i] for i in kept.tolist()], self.y, size, seed)
+        self.held_out = ImageFiles([paths[i] for i in held.tolist()], labels[held], size, None)
+        test_paths, test_labels, _ = labelled(part_of(folder, "test"), classes)
+        self.test = ImageFiles(test_paths, test_labels, size, None)
+        self.shape: tuple[int, ...] = (3, size, size)
+        self.pixels: Pixels | None = Pixels(torch.tensor(folders.PIXEL_MEAN), torch.tensor(folders.PIXEL_STD))
+        self.sizes = step_sizes(len(self.y), config.batch_size, world)
+        self.steps = len(self.sizes)
+
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, from `first_step` on: this process's rows of each."""
+        order = torch.randperm(len(self.y), generator=stream(self.config.seed, "order", epoch))
+        chosen = order.split(self.config.batch_size)[first_step : self.steps]
+        own = [part[own_rows(len(part), self.rank, self.world)].tolist() for part in chosen]
+        for part, (x, y) in zip(chosen, read_batches(self.files, own, epoch, self.workers), strict=True):
+            yield Batch(self.numbers(x), y, slice(None), len(part))
+
+    def numbers(self, x: Tensor) -> Tensor:
+        """Images as the network takes them."""
+        assert self.pixels is not None
+        return self.pixels.scaled(x)
+
+    def _read(self, files: ImageFiles, rank: int, world: int) -> Iterator[tuple[Tensor, Tensor]]:
+        indices = [part.tolist() for part in torch.arange(rank, len(files), world).split(TEST_BATCH)]
+        for x, y in read_batches(files, [part for part in indices if part], 0, self.workers):
+            yield self.numbers(x), y
+
+    def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's share of the test set, prepared, with labels."""
+        return self._read(self.test, self.rank, self.world)
+
+    def held_out_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """All of what was held out of the training set, prepared, with labels."""
+        return self._read(self.held_out, 0, 1)
+
+    def means(self) -> tuple[Tensor, Tensor]:
+        """x̄ and ȳ, from one pass over the training images with crops of their own."""
+        total, count = torch.zeros(self.shape, dtype=torch.float64), 0
+        for batch in self.epoch(-1):
+            total += batch.x.sum(0)
+            count += len(batch.y)
+        seen = sum_over_processes(torch.tensor(float(count)))
+        y_mean = torch.bincount(self.y, minlength=self.num_classes).double() / len(self.y)
+        return sum_over_processes(total) / seen, y_mean
+
+
+def open_batches(
+    config: Config,
+    rank: int = 0,
+    world: int = 1,
+    data: str | None = None,
+    pixels: Pixels | None = None,
+    workers: int = 2,
+) -> Batches:
+    """The batches of a run, or of other `data` prepared like a run's (with its `pixels`)."""
+    name = data or config.data
+    if Path(name).is_dir():
+        return FolderBatches(Path(name), config, rank, world, workers)
+    return ArrayBatches(load(name), config, rank, world, pixels)
