@@ -31,7 +31,8 @@ def naming(path: Path | str) -> Iterator[None]:
         raise
     except Exception as error:
         # Decoders raise almost anything for files that are not what they claim to be.
-        raise DataError(f"{path} is broken or not what it should be: {error or type(error).__name__}") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{path} is broken or not what it should be: {reason}") from error
 
 
 def decode_image(content: bytes, formats: Sequence[str] = ("PNG", "JPEG")) -> np.ndarray:
@@ -52,7 +53,7 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
 
 def cifar_binary(path: Path, members: Sequence[str], label_bytes: int) -> Split:
     """The official binary archive: records of `label_bytes` labels, the last of which counts, and 3 × 32 × 32 bytes."""
-    with naming(path), tarfile.open(path, "r:*") as archive:
+    with naming(path), tarfile.open(path, "r:gz") as archive:
         records = np.frombuffer(b"".join(_member(archive, name) for name in members), np.uint8)
         records = records.reshape(-1, label_bytes + 3072)
         images = records[:, label_bytes:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
