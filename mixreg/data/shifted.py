@@ -72,7 +72,7 @@ def subsets() -> dict[str, Any]:
 def _array_batches(split: Split) -> Callable[[], Batches]:
     def batches() -> Batches:
         for start in range(0, len(split.y), _BATCH):
-            x = torch.from_numpy(np.ascontiguousarray(split.x[start : start + _BATCH]))
+            x = torch.from_numpy(np.array(split.x[start : start + _BATCH]))
             yield x.permute(0, 3, 1, 2), torch.from_numpy(np.array(split.y[start : start + _BATCH])).long()
 
     return batches
