@@ -72,6 +72,8 @@ def evaluate(
         raise click.UsageError("--logits and --alpha belong together.")
     if logits is not None and (shifted or data):
         raise click.UsageError("--shifted and --data need a run, not saved outputs.")
+    from rich.console import Console
+
     from mixreg.evaluation import table as tables
 
     try:
@@ -80,7 +82,8 @@ def evaluate(
             caption = f"{logits.name}, α = {alpha:g}"
         else:
             assert run is not None
-            test, held, caption = _of_run(run, data, device)
+            with Console(stderr=True).status(f"Evaluating {run}"):
+                test, held, caption = _of_run(run, data, device)
         fitted = tables.temperatures(held)
         rows = tables.table(test, fitted)
         others = [_on_shifted(run, spec, fitted, baseline, device) for spec in shifted if run is not None]

@@ -101,7 +101,8 @@ def train(
     except (ImportError, OSError, TypeError, ValueError) as error:
         message = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise click.ClickException(f"{message}.") from error
-    click.echo(f"{out}: {'done' if is_new else 'was done before'}")
+    if is_new is not None:
+        click.echo(f"{out}: {'done' if is_new else 'was done before'}")
 
 
 def _config(preset: str | None, settings: dict[str, Any]) -> Config:

@@ -168,8 +168,13 @@ def digits() -> Dataset:
 EMBEDDED = {"two-moons": two_moons, "digits": digits}
 
 
+def is_parquet_folder(path: Path) -> bool:
+    """Whether a folder holds Hugging Face's train*.parquet and test*.parquet."""
+    return all(any(path.glob(f"{part}*.parquet")) for part in ("train", "test")) if path.is_dir() else False
+
+
 def load(name: str) -> Dataset:
-    """A dataset by name, or from an .npz file.
+    """A dataset by name, from an .npz file, or from a folder of Hugging Face's parquet files.
 
     Raises:
         DataError: it is not known, or known and not here yet.
@@ -182,9 +187,15 @@ def load(name: str) -> Dataset:
             raise DataError(f"{name} is not here yet: run `mixreg data get {name}`")
         return load_cached(path)
     path = Path(name)
+    if is_parquet_folder(path):
+        parts = [formats.parquet(sorted(path.glob(f"{part}*.parquet"))) for part in ("train", "test")]
+        return checked(path.resolve().name, *parts)
     if path.suffix == ".npz":
         if not path.is_file():
             raise DataError(f"{path} is not a file")
         return load_npz(path)
     known = ", ".join([*EMBEDDED, *RECIPES])
-    raise DataError(f"unknown dataset {name!r}; known are {known}, an .npz file, or a folder of class folders")
+    raise DataError(
+        f"unknown dataset {name!r}; known are {known}, an .npz file, a folder of class folders, or of "
+        "train*.parquet and test*.parquet"
+    )

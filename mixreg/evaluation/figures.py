@@ -30,7 +30,8 @@ def draw(test: Outputs, fitted: dict[str, float], caption: str) -> Figure:
         edges = [k / 20 for k in range(20)]
         axes[1, column].bar(edges, (counts / counts.sum()).tolist(), width=1 / 20, align="edge", edgecolor="white")
         axes[1, column].set(xlabel="confidence", xlim=(0, 1), ylabel="fraction of samples" if column == 0 else "")
-    figure.suptitle(caption, fontsize=9)
+    legend = "bars: accuracy at this confidence (light blue: too modest, red: too sure); line: share of samples"
+    figure.suptitle(f"{caption}\n{legend}", fontsize=9)
     return figure
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mixreg.data import folders
 from mixreg.data.folders import ImageFiles, labelled, part_of, read_batches
-from mixreg.data.registry import load
+from mixreg.data.registry import is_parquet_folder, load
 from mixreg.distributed import sum_over_processes
 from mixreg.streams import stream
 from mixreg.training.batches import (
@@ -111,6 +111,6 @@ def open_batches(
 ) -> Batches:
     """The batches of a run, or of other `data` prepared like a run's (with its `pixels`)."""
     name = data or config.data
-    if Path(name).is_dir():
+    if Path(name).is_dir() and not is_parquet_folder(Path(name)):
         return FolderBatches(Path(name), config, rank, world, workers)
     return ArrayBatches(load(name), config, rank, world, pixels)

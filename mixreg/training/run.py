@@ -1,10 +1,11 @@
 """A training run as a folder: started, gone on with, or found finished.
 
 config.json         what the run is
-checkpoint.safetensors   where it is (while it is not finished)
+checkpoint.safetensors  where it is (while it is not finished)
 log.jsonl           one line per epoch
 model.safetensors   final weights with x̄, ȳ and α
 metrics.json        final measures on the test set
+tensorboard/        the log for TensorBoard, where that is installed
 """
 
 from __future__ import annotations
@@ -109,8 +110,10 @@ def train(
     watch: Callable[[Config, int], contextlib.AbstractContextManager[Watcher]],
     checkpoint_seconds: float = 30.0,
     evaluate_every: int = 1,
-) -> bool:
-    """Train, or go on training, in the folder `out`; False if the run had been finished before.
+) -> bool | None:
+    """Train, or go on training, in the folder `out`.
+
+    True when it is done, False if it had been done before; None on all processes but the first.
 
     Args:
         config: the run.
@@ -152,6 +155,7 @@ def train(
 
         with watch(config, batches.steps) as watcher:
             trainer.run(watcher, evaluate, log.append, checkpoint_seconds)
+        log.close()
         x_mean, y_mean = trainer.state.means(batches.is_whole)
         if fabric.global_rank == 0:
             save_model(out / MODEL, trainer.bare, config, x_mean, y_mean, batches.pixels)
@@ -159,21 +163,49 @@ def train(
             write_json(out / METRICS, {"epochs": config.epochs, "train_loss": last["train_loss"], **last["test"]})
             (out / CHECKPOINT).unlink(missing_ok=True)
         fabric.barrier()
-    return True
+    return fabric.is_global_zero or None
 
 
 class _Log:
-    """log.jsonl, which always agrees with the checkpoint a run goes on from."""
+    """log.jsonl, which always agrees with the checkpoint a run goes on from; and TensorBoard's, if it is installed."""
 
     def __init__(self, path: Path, records: list[dict[str, Any]], is_writer: bool) -> None:
         self.path, self.is_writer = path, is_writer
         if is_writer:
             write_bytes(path, "".join(json.dumps(record) + "\n" for record in records).encode())
+        self.board = _board(path.parent / "tensorboard", len(records)) if is_writer else None
 
     def append(self, record: dict[str, Any]) -> None:
-        if self.is_writer:
-            with self.path.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+        if not self.is_writer:
+            return
+        with self.path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        if self.board is not None:
+            for name, value in _scalars(record):
+                self.board.add_scalar(name, value, record["epoch"])
+            self.board.flush()
+
+    def close(self) -> None:
+        if self.board is not None:
+            self.board.close()
+
+
+def _board(folder: Path, finished: int) -> Any:
+    """TensorBoard's writer, going on after `finished` epochs; None where it is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder), purge_step=finished + 1)
+
+
+def _scalars(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers of a nested record, under names with slashes."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from _scalars(value, f"{prefix}{name}/")
+        elif value is not None and name != "epoch":
+            yield prefix + name, value
 
 
 def save_model(
