@@ -25,6 +25,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/mixing.py
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/risk.py
+	$(BIN)/python benchmarks/training.py
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
