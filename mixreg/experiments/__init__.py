@@ -1,0 +1,1 @@
+"""The paper's experiments: runs, measurements, figures and claims."""
