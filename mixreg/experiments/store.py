@@ -1,0 +1,88 @@
+"""Results of finished runs in one SQLite file, each under the checksum of what it was asked to do.
+
+A run is its kind and its settings and nothing else, so that experiments that need the same run share it, and a run that
+is in the file is never carried out again. Several sweeps may write to one file at the same time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS runs (
+    key TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    settings TEXT NOT NULL,
+    result TEXT NOT NULL,
+    provenance TEXT NOT NULL,
+    finished REAL NOT NULL
+)
+"""
+# How long a writer waits for another one.
+_PATIENCE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """Something to carry out: a kind, known to `mixreg.experiments.kinds`, and JSON settings."""
+
+    kind: str
+    settings: dict[str, Any]
+
+    @cached_property
+    def key(self) -> str:
+        """A checksum of kind and settings, which names the run everywhere."""
+        content = json.dumps([self.kind, self.settings], sort_keys=True, allow_nan=False)
+        return hashlib.blake2b(content.encode(), digest_size=12).hexdigest()
+
+
+class StoreError(ValueError):
+    """A results file that cannot be used; one sentence that names it."""
+
+
+class Store:
+    """The results file at `path`, made if it is not there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(self._connect()) as connection, connection:
+                connection.execute(_TABLE)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"{path} cannot be used as a results file: {error}") from error
+
+    def _connect(self) -> sqlite3.Connection:
+        # A connection for every use: it may be shared by threads and survives forks.
+        return sqlite3.connect(self.path, timeout=_PATIENCE_SECONDS)
+
+    def put(self, run: Run, result: dict[str, Any], provenance: dict[str, Any]) -> None:
+        """Keep a result; the first one for a run stays."""
+        row = (run.key, run.kind, *(json.dumps(part, allow_nan=False) for part in (run.settings, result, provenance)))
+        with closing(self._connect()) as connection, connection:
+            connection.execute("INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?, ?)", (*row, time.time()))
+
+    def get(self, runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
+        """The results at hand, by key."""
+        wanted = {run.key for run in runs}
+        with closing(self._connect()) as connection:
+            rows = connection.execute("SELECT key, result FROM runs").fetchall()
+        return {key: json.loads(result) for key, result in rows if key in wanted}
+
+    def provenance(self) -> list[dict[str, Any]]:
+        """Where every result came from."""
+        with closing(self._connect()) as connection:
+            rows = connection.execute("SELECT key, kind, settings, provenance FROM runs ORDER BY kind, key").fetchall()
+        return [
+            {"key": key, "kind": kind, "settings": json.loads(settings), **json.loads(provenance)}
+            for key, kind, settings, provenance in rows
+        ]

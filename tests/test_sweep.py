@@ -1,0 +1,118 @@
+"""Sweeps: killed, disturbed, with several writers; results are those of an undisturbed one."""
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mixreg.experiments.store import Run, Store, StoreError
+from mixreg.experiments.sweep import SweepError, sweep
+
+SETTINGS = {"steps": 20, "features": 30, "looks": 2, "repetitions": 2}
+RUNS = [
+    Run("two-moons", SETTINGS | {"method": method, "alpha": alpha})
+    for method in ("erm", "mixup", "approximate")
+    for alpha in (0.5, 1.0)
+]
+DRIVER = """
+import sys, json
+from pathlib import Path
+from mixreg.experiments.store import Run, Store
+from mixreg.experiments.sweep import sweep
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    runs = [Run(kind, settings) for kind, settings in json.loads(sys.argv[2])]
+    sweep(runs, Store(folder / "results.sqlite"), folder / "runs", workers=int(sys.argv[3]))
+"""
+
+
+def drive(folder: Path, runs: list[Run], workers: int = 1) -> subprocess.Popen:
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "driver.py"
+    script.write_text(DRIVER)
+    listed = json.dumps([[run.kind, run.settings] for run in runs])
+    command = [sys.executable, str(script), str(folder), listed, str(workers)]
+    return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+
+
+def results(folder: Path) -> dict:
+    return Store(folder / "results.sqlite").get(RUNS)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> dict:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert drive(folder, RUNS, workers=2).wait() == 0
+    return results(folder)
+
+
+def test_a_sweep_that_is_killed_gives_the_same_table(undisturbed, tmp_path: Path) -> None:
+    moments = random.Random(0)
+    for _ in range(10):
+        process = drive(tmp_path, RUNS)
+        try:
+            process.wait(timeout=moments.uniform(0.1, 5.0))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert drive(tmp_path, RUNS).wait() == 0
+    assert results(tmp_path) == undisturbed
+    assert len(undisturbed) == len(RUNS)
+
+
+def test_two_sweeps_on_one_file_lose_nothing(undisturbed, tmp_path: Path) -> None:
+    processes = [drive(tmp_path, RUNS[:4]), drive(tmp_path, RUNS[2:])]
+    assert [process.wait() for process in processes] == [0, 0]
+    assert results(tmp_path) == undisturbed
+
+
+def test_a_worker_that_dies_is_replaced(undisturbed, tmp_path: Path) -> None:
+    process = drive(tmp_path, RUNS)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    killed = 0
+    while process.poll() is None and killed < 2:
+        for child in children.read_text().split() if children.exists() else []:
+            command = Path(f"/proc/{child}/cmdline")
+            if command.exists() and b"spawn_main" in command.read_bytes():
+                time.sleep(0.5)
+                os.kill(int(child), signal.SIGKILL)
+                killed += 1
+                break
+        time.sleep(0.05)
+    assert process.wait() == 0
+    assert killed == 2
+    assert results(tmp_path) == undisturbed
+
+
+def test_finished_runs_are_not_carried_out_again(tmp_path: Path) -> None:
+    store = Store(tmp_path / "results.sqlite")
+    for run in RUNS:
+        store.put(run, {"by": "hand"}, {})
+    told = []
+    sweep(RUNS + RUNS, store, tmp_path, report=lambda *state: told.append(state))
+    assert told == [(6, 6, None)]
+    store.put(RUNS[0], {"by": "another hand"}, {})
+    assert store.get(RUNS[:1])[RUNS[0].key] == {"by": "hand"}
+    assert len(store.provenance()) == 6
+
+
+def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
+    wrong = Run("two-moons", SETTINGS | {"method": "magic"})
+    with pytest.raises(SweepError, match=f"run {wrong.key}.*unknown method 'magic'"):
+        sweep([wrong], Store(tmp_path / "results.sqlite"), tmp_path)
+
+
+def test_keys_do_not_depend_on_order_and_files_are_checked(tmp_path: Path) -> None:
+    assert Run("a", {"x": 1, "y": 2}).key == Run("a", {"y": 2, "x": 1}).key
+    assert Run("a", {"x": 1}).key != Run("b", {"x": 1}).key
+    (tmp_path / "broken.sqlite").write_bytes(b"not a database" * 100)
+    with pytest.raises(StoreError, match=r"broken\.sqlite cannot be used as a results file"):
+        Store(tmp_path / "broken.sqlite")
+    assert sqlite3.sqlite_version_info >= (3, 24)
