@@ -15,7 +15,6 @@ from mixreg.data import DataError
 from mixreg.data.corruptions import BENCHMARK, corrupt
 from mixreg.data.shifted import open_shifted, subsets
 from mixreg.data.videos import annotated
-from mixreg.evaluation.measures import measure
 from mixreg.evaluation.shift import (
     ALEXNET_ERROR,
     corruption_errors,
@@ -29,6 +28,7 @@ from mixreg.evaluation.table import of_run, saved_outputs, table, temperatures
 from mixreg.rescaling import Rescaled
 from mixreg.training.batches import Pixels
 from mixreg.training.config import Config
+from mixreg.training.measures import measure
 from mixreg.training.run import Engine, Trained, load_trained, train
 
 

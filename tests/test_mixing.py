@@ -240,7 +240,7 @@ def test_reproducible_through_the_generator_or_the_global_seed() -> None:
 
 def test_memory_is_not_reused_while_anyone_holds_it() -> None:
     mixup = Mixup(1.0, generator=seeded())
-    x = torch.randn(64, 40, 40)
+    x = torch.randn(64, 160, 160)
     y = torch.zeros(64)
     first, _ = mixup(x, y)
     kept = first.clone()
@@ -258,7 +258,7 @@ def test_memory_is_not_reused_while_anyone_holds_it() -> None:
     del third
     fourth, _ = mixup(x, y)
     np.testing.assert_array_equal(array, kept_array)
-    weight = torch.ones(40, requires_grad=True)
+    weight = torch.ones(160, requires_grad=True)
     product = fourth @ weight
     del fourth
     fifth, _ = mixup(x, y)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from mixreg.data.corruptions import BENCHMARK
 from mixreg.data.shifted import Part, ShiftedSet
-from mixreg.evaluation.measures import measure
 from mixreg.evaluation.table import Outputs, outputs
+from mixreg.training.measures import measure
 from mixreg.training.run import Trained
 
 # AlexNet's mean error over severities on ImageNet-C, by which published mean corruption errors are normalised

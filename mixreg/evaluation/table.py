@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from mixreg.calibration import fit_temperature
 from mixreg.data.arrays import DataError
-from mixreg.evaluation.measures import measure, predict
 from mixreg.rescaling import stretch
 from mixreg.theta import scalar_forms
 from mixreg.training.folders import open_batches
+from mixreg.training.measures import measure, predict
 from mixreg.training.run import Trained
 
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from mixreg.distributed import sum_over_processes, world_size
-from mixreg.evaluation.measures import Measures, predict
 from mixreg.rescaling import Rescaled
 from mixreg.streams import stream_seed
 from mixreg.training.batches import Batches
 from mixreg.training.checkpoint import flat_state, restore_state, save_tensors
 from mixreg.training.config import Config
+from mixreg.training.measures import Measures, predict
 from mixreg.training.methods import make_method
 
 
