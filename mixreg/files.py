@@ -45,6 +45,15 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Errors inside say that `path` could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise _explained(error, path) from error
+
+
 def _explained(error: OSError, path: Path) -> OSError:
     kept = "; the previous file is untouched" if path.exists() else ""
     return type(error)(error.errno, f"cannot write {path}: {error.strerror or error}{kept}")

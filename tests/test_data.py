@@ -264,7 +264,7 @@ def test_broken_files_are_named_whatever_they_are(tmp_path: Path) -> None:
             lambda p: cifar_npm(p, ["a"], "b"),
             load_npz,
         ):
-            with pytest.raises(DataError, match=r"broken") as error:
+            with pytest.raises(DataError, match=r"broken|is not an \.npz") as error:
                 read(path)
             assert "\n" not in str(error.value).strip()
 
@@ -291,7 +291,7 @@ def test_no_pickle_is_opened(tmp_path: Path, monkeypatch) -> None:
     [
         ({"y_train": np.array([0.5] * 4)}, "y_train must be a vector of class indices"),
         ({"y_train": np.array([0, 1])}, "x_train has 4 samples and y_train has 2"),
-        ({"y_test": np.array([-1] * 4)}, "negative label"),
+        ({"y_test": np.array([-1] * 4)}, "labels lie in 0..99999, y_test holds -1 to -1"),
         ({"x_test": np.full((4, 3), np.nan)}, "not finite"),
         ({"x_test": np.zeros((4, 5))}, "training inputs are"),
         ({"x_train": np.array(["a"] * 4)}, "must be uint8 images or floating point"),

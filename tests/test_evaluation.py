@@ -361,3 +361,52 @@ def test_one_line_errors(arguments, message, tmp_path: Path, folder_run) -> None
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_classes_are_matched_by_name(folder_run, tmp_path: Path) -> None:
+    """A folder without one of the classes, and one with another: the network's own numbers, or an error."""
+    out, data = folder_run
+    import shutil
+
+    shutil.copytree(data, tmp_path / "fewer")
+    for part in ("train", "val"):
+        shutil.rmtree(tmp_path / "fewer" / part / "blue")
+    test, _ = of_run(load_trained(out), data=str(tmp_path / "fewer"))
+    assert set(test.labels.tolist()) == {1, 2}
+    assert measure(test.logits["plain"], test.labels)["accuracy"] > 0.9
+    (tmp_path / "fewer" / "val" / "purple").mkdir()
+    with pytest.raises(DataError, match="purple is not one of the 3 classes"):
+        of_run(load_trained(out), data=str(tmp_path / "fewer"))
+
+
+def test_files_never_choose_code(folder_run, tmp_path: Path, monkeypatch) -> None:
+    from mixreg.training.checkpoint import load_tensors, save_tensors
+
+    tensors, record = load_tensors(folder_run[0] / "model.safetensors")
+    record["config"]["model"] = "payload:make"
+    save_tensors(tmp_path / "model.safetensors", tensors, record)
+    (tmp_path / "payload.py").write_text("open('ran', 'w')\ndef make(num_classes): pass\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="give it with --model payload:make"):
+        load_trained(tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": np.zeros(3)}, "labels must be 3 class indices, got torch.float64"),
+        ({"logits": np.zeros(3)}, "logits must be n × c numbers"),
+        ({"y_mean": np.array([5.0, -4.0])}, "y_mean must be 2 probabilities"),
+        ({"logits_shrunk": np.zeros((3, 2)), "holdout_logits": np.zeros((3, 2))}, "holdout_labels must be 3 class"),
+    ],
+)
+def test_wrong_saved_outputs(change, message, tmp_path: Path) -> None:
+    arrays = {"logits": np.zeros((3, 2)), "labels": np.zeros(3, dtype=int)}
+    np.savez(tmp_path / "a.npz", **(arrays | change))
+    with pytest.raises(DataError, match=message):
+        saved_outputs(tmp_path / "a.npz", 1.0)
+
+
+def test_errors_of_a_baseline_that_never_errs() -> None:
+    assert np.isnan(mean_corruption_error({"fog": 0.1}, {"fog": 0.0}))

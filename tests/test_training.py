@@ -22,12 +22,12 @@ from mixreg.training import Config, preset
 from mixreg.training.batches import (
     ArrayBatches,
     Pixels,
+    count_steps,
     crop_and_flip,
     mean_crop_and_flip,
     noisy_labels,
     own_rows,
     split_holdout,
-    step_sizes,
 )
 from mixreg.training.checkpoint import CheckpointError, load_tensors
 from mixreg.training.methods import make_method
@@ -63,6 +63,7 @@ def assert_same_run(first: Path, second: Path) -> None:
     a, b = load_file(first / "model.safetensors"), load_file(second / "model.safetensors")
     assert a.keys() == b.keys()
     assert all(torch.equal(a[key], b[key]) for key in a)
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
     assert comparable_log(first) == comparable_log(second)
     assert (first / "metrics.json").read_bytes() == (second / "metrics.json").read_bytes()
 
@@ -233,9 +234,12 @@ def test_label_noise_and_held_out_data() -> None:
 def test_shares_of_a_batch() -> None:
     rows = [own_rows(10, rank, 3) for rank in range(3)]
     assert [list(range(10))[r] for r in rows] == [[0, 1, 2], [3, 4, 5], [6, 7, 8, 9]]
-    assert step_sizes(100, 30, 1) == [30, 30, 30, 10]
-    assert step_sizes(101, 50, 2) == [50, 50]
-    assert step_sizes(1, 50, 1) == [1]
+    for world in (1, 2, 5):
+        assert count_steps(100, 30, world) == 3
+        assert count_steps(118, 51, world) == 3
+        assert count_steps(10, 50, world) == 1
+    with pytest.raises(ValueError, match="batches of 1 samples cannot be shared by 2 processes"):
+        count_steps(100, 1, 2)
 
 
 def test_methods_are_their_definitions() -> None:
@@ -347,7 +351,7 @@ def test_no_room_and_no_permission_leave_the_last_checkpoint(tmp_path: Path) -> 
     ("arguments", "message"),
     [
         (["--data", "nowhere"], "unknown dataset 'nowhere'; known are two-moons, digits"),
-        (["--model", "lenet"], r"lenet takes images of at least 16 × 16, got samples of shape (1, 8, 8)"),
+        (["--model", "lenet"], r"this network takes images of at least 16 × 16, got samples of shape (1, 8, 8)"),
         (["--model", "perceptron"], "unknown model 'perceptron'; known are lenet"),
         (["--model", "nowhere:net"], "cannot find 'nowhere:net'"),
         (["--preset", "imagenet-resnet50"], "needs --data"),
@@ -372,14 +376,78 @@ def test_a_network_of_one_s_own(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     evaluated = subprocess.run(
-        [sys.executable, "-m", "mixreg", "evaluate", "run", "--json"],
+        [sys.executable, "-m", "mixreg", "evaluate", "run", "--json", "--model", "own_network:make"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     )
+    unasked = subprocess.run(
+        [sys.executable, "-m", "mixreg", "evaluate", "run"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert unasked.returncode == 1
+    assert "its network is code of your own: give it with --model own_network:make" in unasked.stderr
     rows = json.loads(evaluated.stdout)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert [row["model"] for row in rows] == ["plain", "plain, tempered", "rescaled", "rescaled, tempered"]
     assert rows[0]["accuracy"] == pytest.approx(metrics["plain"]["accuracy"])
     assert rows[2]["ece"] == pytest.approx(metrics["rescaled"]["ece"], abs=1e-6)
+
+
+def test_data_that_changed_is_noticed(tmp_path: Path) -> None:
+    random_numbers = np.random.default_rng(0)
+    x, y = random_numbers.normal(size=(60, 5)), np.arange(60) % 3
+    path = tmp_path / "mine.npz"
+    np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
+    config = Config(data=str(path), epochs=2, batch_size=20)
+    with pytest.raises(Interrupted):
+        carry_out(config, tmp_path / "run", stop_after=1)
+    np.savez(path, x_train=x, y_train=(y + 1) % 3, x_test=x, y_test=y)
+    with pytest.raises(CheckpointError, match=r"mine\.npz has changed since"):
+        carry_out(config, tmp_path / "run")
+
+
+def test_a_model_is_not_a_checkpoint(tmp_path: Path) -> None:
+    config = Config(data="digits", epochs=1)
+    carry_out(config, tmp_path / "done")
+    (tmp_path / "new").mkdir()
+    content = (tmp_path / "done" / "model.safetensors").read_bytes()
+    (tmp_path / "new" / "checkpoint.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match="belongs to another run"):
+        carry_out(config, tmp_path / "new")
+
+
+def test_tied_weights_are_saved(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "tied_network.py").write_text(
+        "from torch import nn\ndef make(num_classes):\n    a, b = nn.Linear(64, 64), nn.Linear(64, 64)\n"
+        "    b.weight = a.weight\n    return nn.Sequential(nn.Flatten(), a, b, nn.Linear(64, num_classes))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    carry_out(Config(data="digits", model="tied_network:make", epochs=1), tmp_path / "run")
+    trained = load_trained(tmp_path / "run", "tied_network:make")
+    assert torch.equal(trained.net[1].weight, trained.net[2].weight)
+
+
+def test_nothing_is_left_behind_by_wrong_settings(tmp_path: Path) -> None:
+    for change in ({"data": "nowhere"}, {"model": "nothing"}):
+        with pytest.raises(ValueError, match="unknown"):
+            carry_out(Config(**change), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_divergence_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="training diverged in epoch 1: the loss is not finite"):
+        carry_out(Config(data="digits", lr=1e12, epochs=3), tmp_path)
+
+
+def test_a_name_is_not_taken_for_a_folder(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    carry_out(Config(data="digits", epochs=1), Path("digits"))
+    assert Path("digits/metrics.json").exists()
+
+
+@pytest.mark.parametrize("method", ["mixup", "approximate"])
+def test_other_precisions(method, tmp_path: Path) -> None:
+    config = Config(data="digits", method=method, epochs=1)
+    train(config, tmp_path, Engine(accelerator="cpu", precision="64-true"), lambda *_: Nobody(), 30.0)
+    assert load_trained(tmp_path).config == config

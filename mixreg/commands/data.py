@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mixreg.commands.errors import one_line_errors
+
 if TYPE_CHECKING:
     from mixreg.data.fetch import Progress
 
@@ -53,14 +55,17 @@ def list_data(as_json: bool) -> None:
     for row in rows:
         table.add_row(row["name"], "yes" if row["here"] else "", row["about"], ", ".join(row["sources"]))  # type: ignore[arg-type]
     Console().print(table)
-    click.echo("Anywhere a name is expected, an .npz with x_train, y_train, x_test, y_test or a folder with")
-    click.echo("train/CLASS/* and val/CLASS/* (or test/CLASS/*) will do too.")
+    click.echo(
+        "Anywhere a name is expected, an .npz with x_train, y_train, x_test, y_test, a folder with train/CLASS/*"
+    )
+    click.echo("and val/CLASS/* (or test/CLASS/*), or one with train*.parquet and test*.parquet will do too.")
 
 
 @data.command("get")
 @click.argument("name")
 @click.option("--from", "base", metavar="FOLDER|URL", help="Where a source's files lie, instead of their own places.")
 @click.option("--again", is_flag=True, help="Bring it even if it is here.")
+@one_line_errors
 def get_data(name: str, base: str | None, again: bool) -> None:
     """Bring a dataset, check it and keep it.
 
@@ -71,7 +76,7 @@ def get_data(name: str, base: str | None, again: bool) -> None:
       mixreg data get cifar10
       mixreg data get cifar100 --from ~/Downloads
     """
-    from mixreg.data import EMBEDDED, RECIPES, DataError
+    from mixreg.data import EMBEDDED, RECIPES
     from mixreg.data.fetch import get
 
     if name in EMBEDDED:
@@ -79,11 +84,8 @@ def get_data(name: str, base: str | None, again: bool) -> None:
         return
     if name not in RECIPES:
         raise click.ClickException(f"unknown dataset {name!r}; known are {', '.join([*EMBEDDED, *RECIPES])}.")
-    try:
-        with _progress() as progress:
-            path, source = get(RECIPES[name], progress, base, again)
-    except DataError as error:
-        raise click.ClickException(f"{error}.") from error
+    with _progress() as progress:
+        path, source = get(RECIPES[name], progress, base, again)
     click.echo(f"{name}: {path} (from {source})")
 
 

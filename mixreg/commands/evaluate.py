@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from mixreg.commands.errors import one_line_errors
 
 if TYPE_CHECKING:
     from mixreg.evaluation.table import Outputs
@@ -37,8 +40,10 @@ Rows = list[dict[str, Any]]
     help="A run whose errors normalise the mean corruption error (ImageNet-C: AlexNet's, if not given).",
 )
 @click.option("--figures", type=click.Path(file_okay=False, path_type=Path), help="Folder for pictures.")
+@click.option("--model", metavar="MODULE:FACTORY", help="The network's code, if the run's is your own.")
 @click.option("--device", default="cpu", show_default=True, help="Where to run the network.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+@one_line_errors
 def evaluate(
     run: Path | None,
     data: str | None,
@@ -47,6 +52,7 @@ def evaluate(
     shifted: tuple[str, ...],
     baseline: Path | None,
     figures: Path | None,
+    model: str | None,
     device: str,
     as_json: bool,
 ) -> None:
@@ -72,25 +78,25 @@ def evaluate(
         raise click.UsageError("--logits and --alpha belong together.")
     if logits is not None and (shifted or data):
         raise click.UsageError("--shifted and --data need a run, not saved outputs.")
+    if baseline is not None and not shifted:
+        raise click.UsageError("--baseline belongs to --shifted.")
     from rich.console import Console
 
     from mixreg.evaluation import table as tables
 
-    try:
-        if logits is not None and alpha is not None:
-            test, held = tables.saved_outputs(logits, alpha)
-            caption = f"{logits.name}, α = {alpha:g}"
-        else:
-            assert run is not None
-            with Console(stderr=True).status(f"Evaluating {run}"):
-                test, held, caption = _of_run(run, data, device)
-        fitted = tables.temperatures(held)
-        rows = tables.table(test, fitted)
-        others = [_on_shifted(run, spec, fitted, baseline, device) for spec in shifted if run is not None]
-    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise click.ClickException(f"{str(error).rstrip('.')}.") from error
+    if logits is not None and alpha is not None:
+        test, held = tables.saved_outputs(logits, alpha)
+        caption = f"{logits.name}, α = {alpha:g}"
+    else:
+        assert run is not None
+        with Console(stderr=True).status(f"Evaluating {run}"):
+            test, held, caption = _of_run(run, model, data, device)
+    fitted = tables.temperatures(held)
+    rows = tables.table(test, fitted)
+    others = [_on_shifted(run, model, spec, fitted, baseline, device) for spec in shifted if run is not None]
     if as_json:
-        click.echo(json.dumps({"test": rows, "shifted": others} if others else rows, indent=1))
+        content = {"test": rows, "shifted": others} if others else rows
+        click.echo(json.dumps(_finite(content), indent=1, allow_nan=False))
     else:
         print_table(rows, caption)
         if not fitted:
@@ -104,11 +110,20 @@ def evaluate(
             click.echo(path, err=as_json)
 
 
-def _of_run(run: Path, data: str | None, device: str) -> tuple[Outputs, Outputs | None, str]:
+def _finite(content: Any) -> Any:
+    """JSON has no infinity and no NaN: they become null."""
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def _of_run(run: Path, model: str | None, data: str | None, device: str) -> tuple[Outputs, Outputs | None, str]:
     from mixreg.evaluation.table import of_run
     from mixreg.training.run import load_trained
 
-    trained = load_trained(run)
+    trained = load_trained(run, model)
     test, held = of_run(trained, data, device)
     config = trained.config
     caption = (
@@ -118,7 +133,9 @@ def _of_run(run: Path, data: str | None, device: str) -> tuple[Outputs, Outputs 
     return test, held, caption
 
 
-def _on_shifted(run: Path, spec: str, fitted: dict[str, float], baseline: Path | None, device: str) -> dict[str, Any]:
+def _on_shifted(
+    run: Path, model: str | None, spec: str, fitted: dict[str, float], baseline: Path | None, device: str
+) -> dict[str, Any]:
     """All that is known of a run on one shifted set."""
     from rich.console import Console
 
@@ -133,15 +150,19 @@ def _on_shifted(run: Path, spec: str, fitted: dict[str, float], baseline: Path |
     )
     from mixreg.training.run import load_trained
 
-    trained = load_trained(run)
+    trained = load_trained(run, model)
     kind, _, folder = spec.partition(":")
+    if bool(folder) == (kind == "corruptions"):
+        raise ValueError(f"--shifted takes LAYOUT:FOLDER, or corruptions alone, got {spec!r}")
     if kind == "corruptions":
+        if Path(trained.config.data).is_dir():
+            raise ValueError(f"corruptions are made of images in memory, and {trained.config.data} is a folder")
         own = load(trained.config.data)
         if not own.is_images:
             raise ValueError(f"corruptions are made of images, and {own.name} holds features")
         chosen = generated(own.test)
     else:
-        chosen = open_shifted(kind, Path(folder or "."), trained.config.image_size)
+        chosen = open_shifted(kind, Path(folder), trained.config.image_size)
     with Console(stderr=True).status(spec) as status:
         rows = evaluate_shifted(trained, chosen, fitted, device, lambda part: status.update(f"{spec}: {part}"))
         reference = ALEXNET_ERROR if kind == "imagenet-c" else {}
@@ -155,8 +176,10 @@ def _on_shifted(run: Path, spec: str, fitted: dict[str, float], baseline: Path |
         result["by_severity"] = summary(rows, "severity")
         for row in result["mean"]:
             errors = corruption_errors(rows, row["model"])
-            row["mean_error"] = sum(errors.values()) / len(errors)
-            if reference:
+            result["corruptions"] = len(errors)
+            if errors:
+                row["mean_error"] = sum(errors.values()) / len(errors)
+            if errors and reference:
                 row["mce"] = mean_corruption_error(errors, reference)
     return result
 
@@ -170,7 +193,7 @@ def _print_shifted(result: dict[str, Any]) -> None:
         "cross_entropy": "cross-entropy",
         "ece": "ECE %",
         "brier": "Brier",
-        "mean_error": "error of 15 %",
+        "mean_error": f"error over {result.get('corruptions')} of 15 %",
         "mce": "mCE %",
         "anchor_accuracy": "anchors %",
         "pm_accuracy": "pm-10 %",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from mixreg.commands.errors import one_line_errors
 
 if TYPE_CHECKING:
     from mixreg.training import Config
@@ -59,6 +62,7 @@ def _settings(function: Any) -> Any:
 @click.option("--precision", default="32-true", show_default=True, help="Lightning Fabric's: bf16-mixed, …")
 @click.option("--workers", default=2, show_default=True, help="Processes that read images from folders.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
+@one_line_errors
 def train(
     out: Path,
     preset: str | None,
@@ -86,30 +90,33 @@ def train(
       mixreg train --preset cifar-lenet --method approximate --epochs 20 --out runs/lenet
       torchrun --nproc-per-node 2 -m mixreg train --accelerator cpu --devices 2 --out runs/two
     """
-    if evaluate_every < 1:
-        raise click.UsageError(f"--evaluate-every must be at least 1, got {evaluate_every}.")
-    try:
-        from mixreg.training.run import Engine
-        from mixreg.training.run import train as carry_out
+    for name, value, least in (("evaluate-every", evaluate_every, 1), ("workers", workers, 0)):
+        if value < least:
+            raise click.UsageError(f"--{name} must be at least {least}, got {value}.")
+    if not checkpoint_seconds >= 0:
+        raise click.UsageError(f"--checkpoint-seconds must be at least 0, got {checkpoint_seconds}.")
+    from mixreg.training.run import Engine
+    from mixreg.training.run import train as carry_out
 
-        config = _config(preset, settings | {"nesterov": nesterov})
-        engine = Engine(
-            accelerator, int(devices) if devices.isdigit() else devices, nodes, strategy, precision, workers
-        )
-        display = _silent if quiet or not sys.stderr.isatty() else _display
-        is_new = carry_out(config, out, engine, display, checkpoint_seconds, evaluate_every)
-    except (ImportError, OSError, TypeError, ValueError) as error:
-        message = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise click.ClickException(f"{message}.") from error
-    if is_new is not None:
+    config = _config(preset, settings | {"nesterov": nesterov})
+    count = int(devices) if devices.isdigit() else devices
+    engine = Engine(accelerator, count, nodes, strategy, precision, workers)
+    display = _silent if quiet or not sys.stderr.isatty() else _display
+    is_new = carry_out(config, out, engine, display, checkpoint_seconds, evaluate_every)
+    # Of several processes one speaks.
+    if is_new is not None and int(os.environ.get("RANK", "0")) == 0:
         click.echo(f"{out}: {'done' if is_new else 'was done before'}")
 
 
 def _config(preset: str | None, settings: dict[str, Any]) -> Config:
+    from mixreg.data import EMBEDDED, RECIPES
     from mixreg.training import PRESETS, Config
     from mixreg.training import preset as by_name
 
     given = {name: value for name, value in settings.items() if value is not None}
+    if "data" in given and given["data"] not in (*EMBEDDED, *RECIPES):
+        # A run can be evaluated from anywhere.
+        given["data"] = str(Path(given["data"]).resolve()) if Path(given["data"]).exists() else given["data"]
     assert set(given) <= {field.name for field in fields(Config)}
     if preset is not None and "data" not in given | PRESETS.get(preset, {"data": ""}):
         raise click.UsageError(f"--preset {preset} needs --data: a folder of class folders.")

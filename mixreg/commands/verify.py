@@ -7,9 +7,10 @@ import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import click
+
+from mixreg.commands.errors import one_line_errors
 
 if TYPE_CHECKING:
     from mixreg.verify import Row
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--alpha", type=float, help="One α (default: several).")
 @click.option("--loss", default="cross_entropy", show_default=True, help="cross_entropy, logistic or squared_error.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+@one_line_errors
 def verify(model: str | None, data: Path | None, alpha: float | None, loss: str, as_json: bool) -> None:
     """Check every theorem, lemma, corollary and proposition of the paper as a number.
 
@@ -43,11 +45,8 @@ def verify(model: str | None, data: Path | None, alpha: float | None, loss: str,
     from mixreg.models.factory import load_factory
     from mixreg.verify import checks
 
-    try:
-        arguments = () if model is None or data is None else (load_factory(model)(), *_load_data(data))
-        rows = list(_with_progress(checks(*arguments, alpha=alpha, loss=loss), as_json))
-    except (TypeError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
+    arguments = () if model is None or data is None else (load_factory(model)(), *_load_data(data))
+    rows = list(_with_progress(checks(*arguments, alpha=alpha, loss=loss), as_json))
     if as_json:
         # JSON has no infinity.
         plain = [
@@ -95,11 +94,9 @@ def _print_rows(rows: list[Row]) -> None:
 
 
 def _load_data(path: Path) -> tuple[Any, Any]:
-    import numpy as np
     import torch
 
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["y"])
-    except (EOFError, KeyError, OSError, TypeError, ValueError, BadZipFile) as error:
-        raise click.ClickException(f"{path} is not an .npz with plain arrays x and y: {error}") from error
+    from mixreg.data.arrays import read_npz
+
+    content = read_npz(path, ("x", "y"))
+    return torch.from_numpy(content["x"]), torch.from_numpy(content["y"])

@@ -11,11 +11,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 
 from mixreg.files import write_bytes
+
+# More than any dataset has, and few enough to make a network for.
+MOST_CLASSES = 100_000
 
 
 class DataError(ValueError):
@@ -57,16 +59,20 @@ def checked(name: str, train: Split, test: Split) -> Dataset:
         x, y = split
         if x.dtype != np.uint8 and not np.issubdtype(x.dtype, np.floating):
             raise DataError(f"{name}: x_{part} must be uint8 images or floating point, got {x.dtype}")
+        if x.ndim < 2 or 0 in x.shape[1:]:
+            raise DataError(f"{name}: x_{part} must hold samples of at least one number, got shape {x.shape}")
         if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
             raise DataError(f"{name}: y_{part} must be a vector of class indices, got {y.dtype} of shape {y.shape}")
         if len(x) != len(y) or len(x) == 0:
             raise DataError(f"{name}: x_{part} has {len(x)} samples and y_{part} has {len(y)}")
         if x.dtype == np.uint8 and x.ndim not in (3, 4):
             raise DataError(f"{name}: images must be n × height × width (× channels), got shape {x.shape}")
-        if x.dtype != np.uint8 and not np.isfinite(x).all():
+        if x.dtype != np.uint8 and not (np.abs(x) <= np.finfo(np.float32).max).all():
             raise DataError(f"{name}: x_{part} holds values that are not finite")
-        if int(y.min()) < 0:
-            raise DataError(f"{name}: y_{part} holds a negative label, {int(y.min())}")
+        if int(y.min()) < 0 or int(y.max()) >= MOST_CLASSES:
+            raise DataError(
+                f"{name}: labels lie in 0..{MOST_CLASSES - 1}, y_{part} holds {int(y.min())} to {int(y.max())}"
+            )
         x = x[..., None] if x.dtype == np.uint8 and x.ndim == 3 else x
         parts.append(Split(x if x.dtype == np.uint8 else x.astype(np.float32), y.astype(np.int64)))
     if parts[0].x.shape[1:] != parts[1].x.shape[1:]:
@@ -97,9 +103,9 @@ def save(path: Path, dataset: Dataset, note: dict[str, str]) -> None:
         "x_test": dataset.test.x,
         "y_test": dataset.test.y,
     }
-    sums = {f"sha256 {key}": checksum(value) for key, value in arrays.items()}
+    record = {"name": dataset.name, **note, "sha256": {key: checksum(value) for key, value in arrays.items()}}
     content = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
-    write_bytes(path, serialise(content, {"name": dataset.name, "note": json.dumps(note), **sums}))
+    write_bytes(path, serialise(content, {"mixreg": json.dumps(record, sort_keys=True)}))
 
 
 def load_cached(path: Path) -> Dataset:
@@ -108,22 +114,34 @@ def load_cached(path: Path) -> Dataset:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            note = file.metadata() or {}
+            record = json.loads((file.metadata() or {})["mixreg"])
             arrays = {key: file.get_tensor(key) for key in ("x_train", "y_train", "x_test", "y_test")}
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, KeyError, OSError, ValueError) as error:
         raise DataError(f"{path} is broken ({error}); delete it and get the dataset again") from error
     for key, value in arrays.items():
-        if note.get(f"sha256 {key}") != checksum(value):
+        if record.get("sha256", {}).get(key) != checksum(value):
             raise DataError(f"{path} is broken ({key} does not match its checksum); delete it and get it again")
     train, test = Split(arrays["x_train"], arrays["y_train"]), Split(arrays["x_test"], arrays["y_test"])
-    return checked(note.get("name", path.stem), train, test)
+    return checked(record.get("name", path.stem), train, test)
 
 
 def load_npz(path: Path) -> Dataset:
     """A dataset of one's own: an .npz with x_train, y_train, x_test, y_test."""
+    content = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
+    parts = [Split(content[f"x_{part}"], content[f"y_{part}"]) for part in ("train", "test")]
+    return checked(path.stem, *parts)
+
+
+def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """All arrays of an .npz, which must hold the needed ones; nothing in it is run."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            parts = [Split(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")]
-    except (EOFError, KeyError, OSError, TypeError, ValueError, BadZipFile) as error:
-        raise DataError(f"{path} is not an .npz with plain arrays x_train, y_train, x_test, y_test: {error}") from error
-    return checked(path.stem, *parts)
+            content = {key: arrays[key] for key in arrays.files}
+    except Exception as error:
+        # Broken archives raise almost anything.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{path} is not an .npz with plain arrays {', '.join(needed)}: {reason}") from error
+    if any(key not in content for key in needed):
+        held = ", ".join(content) or "nothing"
+        raise DataError(f"{path} is not an .npz with plain arrays {', '.join(needed)}: it holds {held}")
+    return content

@@ -6,6 +6,7 @@ dataset that was read and checked whole is moved into the cache.
 
 from __future__ import annotations
 
+import http.client
 import shutil
 import subprocess
 import tempfile
@@ -66,8 +67,9 @@ def over_http(base: str, names: Sequence[str]) -> Callable[[Path, Progress], Non
                             file.write(block)
                             done += len(block)
                             progress(name, done, total)
-            except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-                raise DataError(f"{url} could not be read: {getattr(error, 'reason', error)}") from error
+            except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+                reason = getattr(error, "reason", None) or error
+                raise DataError(f"{url} could not be read: {' '.join(str(reason).split())}") from error
             if total and done != total:
                 raise DataError(f"{url} broke off after {done} of {total} bytes")
 

@@ -33,7 +33,7 @@ def images_in(folder: Path) -> list[Path]:
 def class_folders(folder: Path) -> list[Path]:
     """The sorted subfolders of a folder."""
     try:
-        return sorted(path for path in folder.iterdir() if path.is_dir())
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError as error:
         raise DataError(f"{folder} cannot be read: {error.strerror}") from error
 

@@ -71,23 +71,17 @@ def cifar_npm(path: Path, images: Sequence[str], labels: str) -> Split:
 def parquet(paths: Sequence[Path]) -> Split:
     """Hugging Face's image classification files: a struct column with encoded `bytes` and an integer label column."""
     try:
-        import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise DataError("reading parquet files needs pyarrow: pip install 'mixreg[parquet]'") from error
     images: list[np.ndarray] = []
     labels: list[np.ndarray] = []
     for path in paths:
-        try:
-            with naming(path):
-                table = pq.read_table(path)
-                image, label = _columns(table.schema, path)
-                images += [
-                    decode_image(content) for content in table[image].combine_chunks().field("bytes").to_pylist()
-                ]
-                labels.append(table[label].to_numpy())
-        except pa.ArrowException as error:
-            raise DataError(f"{path} is not a readable parquet file: {error}") from error
+        with naming(path):
+            table = pq.read_table(path)
+            image, label = _columns(table.schema, path)
+            images += [decode_image(content) for content in table[image].combine_chunks().field("bytes").to_pylist()]
+            labels.append(table[label].to_numpy())
     with naming(paths[0]):
         return Split(np.stack(images), np.concatenate(labels).astype(np.int64))
 

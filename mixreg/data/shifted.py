@@ -94,6 +94,8 @@ def _cifar_c(folder: Path, size: int, workers: int) -> ShiftedSet:
     """CORRUPTION.npy with 5 blocks of images, severity by severity, and labels.npy."""
     with naming(folder / "labels.npy"):
         labels = np.load(folder / "labels.npy", allow_pickle=False)
+        if not np.issubdtype(labels.dtype, np.integer) or int(labels.min()) < 0:
+            raise ValueError(f"it must hold class indices, got {labels.dtype}")
         if labels.ndim != 1 or len(labels) % 5 or not (labels.reshape(5, -1) == labels[: len(labels) // 5]).all():
             raise ValueError("it must hold the labels of 5 equal blocks")
     count = len(labels) // 5

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def _json(path: Path) -> Any:
 def vid_robust(folder: Path, size: int, workers: int) -> ShiftedSet:
     """ImageNet-Vid-Robust: 30 classes; every frame is judged by its own labels."""
     neighbours, labels = _json(folder / "metadata" / "pmsets.json"), _json(folder / "metadata" / "labels.json")
-    return _frames("vid-robust", folder, neighbours, labels, size, workers)
+    return _frames("vid-robust", folder, neighbours, lambda anchor, frame: labels.get(frame), size, workers)
 
 
 def ytbb_robust(folder: Path, size: int, workers: int) -> ShiftedSet:
@@ -51,42 +52,42 @@ def ytbb_robust(folder: Path, size: int, workers: int) -> ShiftedSet:
         neighbours, labels = _json(metadata / "pmsets.json"), _json(metadata / "labels.json")
     else:
         neighbours, labels = annotated(metadata)
-    # A neighbour is judged by its anchor's classes: the anchor's copy of its labels goes with it.
-    for anchor, frames in neighbours.items():
-        for frame in frames:
-            labels.setdefault(frame, labels[anchor])
     videos = folder / "ytbb_videos" if (folder / "ytbb_videos").is_dir() else folder
-    return _frames("ytbb-robust", videos, neighbours, labels, size, workers)
+    return _frames("ytbb-robust", videos, neighbours, lambda anchor, frame: labels.get(anchor), size, workers)
 
 
 def _frames(
-    kind: str, root: Path, neighbours: dict[str, list[str]], labels: dict[str, list[int]], size: int, workers: int
+    kind: str,
+    root: Path,
+    neighbours: dict[str, list[str]],
+    classes_of: Callable[[str, str], list[int] | None],
+    size: int,
+    workers: int,
 ) -> ShiftedSet:
+    """The set of these anchors and neighbours; `classes_of` gives the right classes of an anchor's frame."""
     names: dict[str, list[int]] = subsets()[kind]
-    numbers: dict[str, int] = {}
+    # A frame that is judged in two ways counts as two.
+    numbers: dict[tuple[str, tuple[int, ...]], int] = {}
+    neighbourhoods = []
     for anchor, frames in neighbours.items():
+        group = []
         for frame in (anchor, *frames):
-            numbers.setdefault(frame, len(numbers))
+            classes = classes_of(anchor, frame)
+            if not classes or not all(0 <= label < len(names) for label in classes):
+                raise DataError(f"{root}: frame {frame} has labels {classes}, expected some of 0 to {len(names) - 1}")
+            group.append(numbers.setdefault((frame, tuple(classes)), len(numbers)))
+        neighbourhoods.append(group)
     base = root.resolve()
-    paths = [root / frame for frame in numbers]
-    for frame, path in zip(numbers, paths, strict=True):
-        if frame not in labels or not labels[frame]:
-            raise DataError(f"{root}: frame {frame} has no label")
+    paths = [root / frame for frame, _ in numbers]
+    for path in paths:
         if not path.resolve().is_relative_to(base):
-            raise DataError(f"{root}: frame {frame} lies outside of it")
+            raise DataError(f"{root}: frame {path} lies outside of it")
         if not path.is_file():
             raise DataError(f"{path} is not there")
-        if not all(0 <= label < len(names) for label in labels[frame]):
-            raise DataError(f"{root}: frame {frame} has labels {labels[frame]}, expected 0 to {len(names) - 1}")
-    allowed = [labels[frame] for frame in numbers]
+    allowed = [list(classes) for _, classes in numbers]
     batches = file_batches(paths, [classes[0] for classes in allowed], size, workers)
-    return ShiftedSet(
-        kind,
-        lambda: iter([Part(kind, 0, batches)]),
-        list(names.values()),
-        allowed,
-        [[numbers[frame] for frame in (anchor, *frames)] for anchor, frames in neighbours.items()],
-    )
+    parts = Part(kind, 0, batches)
+    return ShiftedSet(kind, lambda: iter([parts]), list(names.values()), allowed, neighbourhoods)
 
 
 def annotated(metadata: Path) -> tuple[dict[str, list[str]], dict[str, list[int]]]:

@@ -76,9 +76,9 @@ def pm_k_accuracy(right: Tensor, neighbourhoods: Sequence[Sequence[int]]) -> tup
 
 
 def mean_corruption_error(errors: dict[str, float], baseline: dict[str, float]) -> float:
-    """The mean over corruptions of a network's error divided by a baseline's."""
-    shared = [name for name in errors if name in baseline]
-    return sum(errors[name] / baseline[name] for name in shared) / len(shared)
+    """The mean over corruptions of a network's error divided by a baseline's; NaN if the baseline never errs."""
+    shared = [name for name in errors if baseline.get(name, 0) > 0]
+    return sum(errors[name] / baseline[name] for name in shared) / len(shared) if shared else math.nan
 
 
 def evaluate_part(
@@ -88,7 +88,16 @@ def evaluate_part(
     pixels = trained.pixels
     if pixels is None:
         raise ValueError("shifted sets are of images; this network takes features")
-    batches = ((pixels.scaled(x), y) for x, y in part.batches())
+
+    def prepared() -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in part.batches():
+            if tuple(x.shape[1:]) != trained.shape:
+                raise ValueError(f"{part.name}: images are {tuple(x.shape[1:])}, the network takes {trained.shape}")
+            if shifted.members is None and int(y.max()) >= trained.num_classes:
+                raise ValueError(f"{part.name}: label {int(y.max())} of a network with {trained.num_classes} classes")
+            yield pixels.scaled(x), y
+
+    batches = prepared()
     found = outputs({"plain": trained.net, "rescaled": trained.rescaled}, batches, device)
     for name, logits in found.logits.items():
         for label, scale in ((name, 1.0), (f"{name}, tempered", fitted.get(name))):

@@ -10,14 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mixreg.calibration import fit_temperature
-from mixreg.data.arrays import DataError
+from mixreg.data.arrays import DataError, read_npz
 from mixreg.rescaling import stretch
 from mixreg.theta import scalar_forms
 from mixreg.training.folders import open_batches
@@ -43,7 +41,9 @@ def outputs(models: dict[str, nn.Module], batches: Iterable[tuple[Tensor, Tensor
         labels[name].append(y)
 
     predict({name: model.to(device) for name, model in models.items()}, batches, take, device)
-    return Outputs({name: torch.cat(parts) for name, parts in logits.items()}, torch.cat(labels[next(iter(models))]))
+    joined = {name: torch.cat(parts) if parts else torch.empty(0) for name, parts in logits.items()}
+    first = labels[next(iter(models))]
+    return Outputs(joined, torch.cat(first) if first else torch.empty(0, dtype=torch.long))
 
 
 def of_run(trained: Trained, data: str | None = None, device: str = "cpu") -> tuple[Outputs, Outputs | None]:
@@ -56,7 +56,11 @@ def of_run(trained: Trained, data: str | None = None, device: str = "cpu") -> tu
     """
     models = {"plain": trained.net, "rescaled": trained.rescaled}
     own = open_batches(trained.config)
-    test = own if data is None else open_batches(trained.config, data=data, pixels=trained.pixels)
+    if own.fingerprint != trained.fingerprint:
+        raise DataError(f"{trained.config.data} has changed since the network was trained on it")
+    test = own
+    if data is not None:
+        test = open_batches(trained.config, data=data, pixels=trained.pixels, classes=trained.classes)
     if test.shape != trained.shape or (test.pixels is None) != (trained.pixels is None):
         kinds = ["features" if p is None else "images" for p in (trained.pixels, test.pixels)]
         raise DataError(
@@ -64,8 +68,8 @@ def of_run(trained: Trained, data: str | None = None, device: str = "cpu") -> tu
         )
     if test.num_classes > trained.num_classes:
         raise DataError(f"the network knows {trained.num_classes} classes, the data has {test.num_classes}")
-    held = outputs(models, own.held_out_batches(), device) if trained.config.holdout > 0 else None
-    return outputs(models, test.test_batches(), device), held
+    held = outputs(models, own.held_out_batches(), device)
+    return outputs(models, test.test_batches(), device), held if len(held.labels) else None
 
 
 def temperatures(held: Outputs | None) -> dict[str, float]:
@@ -93,23 +97,31 @@ def saved_outputs(path: Path, alpha: float) -> tuple[Outputs, Outputs | None]:
     shrunk inputs x̄ + θ̄ (x − x̄), and `y_mean` is ȳ (by default 1/c each). The same names with `holdout_` before them
     give held-out outputs, to fit temperatures on. Without `logits_shrunk` only the outputs are stretched.
     """
+    scalar_forms(alpha, "evaluation")
+    content = {key: torch.from_numpy(value) for key, value in read_npz(path, ("logits", "labels")).items()}
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            content = {key: torch.from_numpy(arrays[key]) for key in arrays.files}
-        parts = [_saved_part(content, prefix, alpha) for prefix in ("", "holdout_")]
-    except (EOFError, KeyError, OSError, TypeError, ValueError, BadZipFile) as error:
-        raise DataError(f"{path} is not an .npz with plain arrays logits and labels: {error}") from error
-    if parts[0] is None:
-        raise DataError(f"{path} has no arrays logits and labels, but {', '.join(content) or 'nothing'}")
-    return parts[0], parts[1]
+        test = _saved_part(content, "", alpha)
+        held = _saved_part(content, "holdout_", alpha) if "holdout_logits" in content else None
+    except (KeyError, ValueError) as error:
+        raise DataError(f"{path}: {error}") from error
+    if held is not None and held.logits.keys() != test.logits.keys():
+        raise DataError(f"{path}: give both logits_shrunk and holdout_logits_shrunk, or neither")
+    return test, held
 
 
-def _saved_part(content: dict[str, Tensor], prefix: str, alpha: float) -> Outputs | None:
-    if f"{prefix}logits" not in content or f"{prefix}labels" not in content:
-        return None
-    logits, labels = content[f"{prefix}logits"].float(), content[f"{prefix}labels"].long()
+def _saved_part(content: dict[str, Tensor], prefix: str, alpha: float) -> Outputs:
+    logits, labels = content[f"{prefix}logits"], content.get(f"{prefix}labels", torch.empty(0))
+    if logits.ndim != 2 or not logits.is_floating_point():
+        raise ValueError(f"{prefix}logits must be n × c numbers, got {logits.dtype} of shape {tuple(logits.shape)}")
+    if labels.shape != logits.shape[:1] or labels.is_floating_point() or labels.dtype == torch.bool:
+        given = f"{labels.dtype} of shape {tuple(labels.shape)}"
+        raise ValueError(f"{prefix}labels must be {len(logits)} class indices, got {given}")
     y_mean = content.get("y_mean", torch.full((logits.shape[1],), 1 / logits.shape[1])).float()
+    if y_mean.shape != logits.shape[1:] or not bool((y_mean >= 0).all()) or abs(float(y_mean.sum()) - 1) > 1e-3:
+        raise ValueError(f"y_mean must be {logits.shape[1]} probabilities that sum to 1")
     shrunk = content.get(f"{prefix}logits_shrunk")
-    name, source = ("rescaled", shrunk.float()) if shrunk is not None else ("outputs stretched", logits)
+    if shrunk is not None and shrunk.shape != logits.shape:
+        raise ValueError(f"{prefix}logits_shrunk must have the shape of {prefix}logits, got {tuple(shrunk.shape)}")
+    name, source = ("rescaled", shrunk) if shrunk is not None else ("outputs stretched", logits)
     theta_mean = scalar_forms(alpha, "evaluation").mean
-    return Outputs({"plain": logits, name: stretch(source, y_mean, theta_mean)}, labels)
+    return Outputs({"plain": logits.float(), name: stretch(source.float(), y_mean, theta_mean)}, labels.long())

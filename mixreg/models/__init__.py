@@ -25,28 +25,22 @@ def mlp(inputs: int, num_classes: int, width: int = 128, depth: int = 2) -> nn.M
     return nn.Sequential(*layers, nn.Linear(width, num_classes))
 
 
-def _images(make: Callable[[int, int], nn.Module], least: int) -> Callable[[Shape, int], nn.Module]:
+def _images(make: Callable[[Shape, int], nn.Module], least: int) -> Callable[[Shape, int], nn.Module]:
     def build(shape: Shape, num_classes: int) -> nn.Module:
         if len(shape) != 3 or min(shape[1:]) < least:
             raise ValueError(
                 f"this network takes images of at least {least} × {least}, got samples of shape {tuple(shape)}"
             )
-        return make(num_classes, shape[0])
+        return make(shape, num_classes)
 
     return build
 
 
-def _lenet(shape: Shape, num_classes: int) -> nn.Module:
-    if len(shape) != 3 or min(shape[1:]) < 16:
-        raise ValueError(f"lenet takes images of at least 16 × 16, got samples of shape {tuple(shape)}")
-    return LeNet(num_classes, shape)
-
-
 MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
-    "lenet": _lenet,
-    "resnet34": _images(resnet34_cifar, 8),
-    "resnet50": _images(resnet50, 32),
-    "small-resnet": _images(small_resnet, 8),
+    "lenet": _images(lambda shape, classes: LeNet(classes, shape), 16),
+    "resnet34": _images(lambda shape, classes: resnet34_cifar(classes, shape[0]), 8),
+    "resnet50": _images(lambda shape, classes: resnet50(classes, shape[0]), 32),
+    "small-resnet": _images(lambda shape, classes: small_resnet(classes, shape[0]), 8),
     "random-features": lambda shape, classes: RandomFourierFeatures(math.prod(shape), classes),
     "mlp": lambda shape, classes: mlp(math.prod(shape), classes),
 }

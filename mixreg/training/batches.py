@@ -13,13 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mixreg.data.arrays import Dataset, Split
+from mixreg.data.arrays import Dataset, Split, checksum
 from mixreg.streams import stream
 from mixreg.training.config import Config
 
 PADDING = 4
 # Test images at once: enough to keep cores busy.
 TEST_BATCH = 500
+# A smaller last batch would be noise, and nothing for batch normalisation.
+SMALLEST_REST = 16
 
 
 class Batch(NamedTuple):
@@ -38,6 +40,9 @@ class Batches(Protocol):
     num_classes: int
     shape: tuple[int, ...]
     pixels: Pixels | None
+    # Names of the classes, where they have names; and a checksum of the training data.
+    classes: list[str]
+    fingerprint: str
     # Whether every process sees whole batches (and so all means), or its own rows only.
     is_whole: bool
 
@@ -59,10 +64,12 @@ def own_rows(count: int, rank: int, world: int) -> slice:
     return slice(count * rank // world, count * (rank + 1) // world)
 
 
-def step_sizes(samples: int, batch_size: int, world: int) -> list[int]:
-    """How many samples each step of an epoch takes; too small a rest for all processes is left out."""
-    sizes = [min(batch_size, samples - start) for start in range(0, samples, batch_size)]
-    return sizes if len(sizes) == 1 or sizes[-1] >= 2 * world else sizes[:-1]
+def count_steps(samples: int, batch_size: int, world: int) -> int:
+    """Steps of an epoch; a rest of fewer than 16 samples is left out, whatever the number of processes."""
+    if min(samples, batch_size) < world:
+        raise ValueError(f"batches of {min(samples, batch_size)} samples cannot be shared by {world} processes")
+    full, rest = divmod(samples, batch_size)
+    return full + (rest >= SMALLEST_REST or full == 0)
 
 
 class Pixels(NamedTuple):
@@ -85,7 +92,7 @@ class Pixels(NamedTuple):
     def scaled(self, images: Tensor) -> Tensor:
         """N × channels × height × width bytes as float32."""
         scale, shift = 1 / (255 * self.std), -self.mean / self.std
-        return images.float().mul_(scale.reshape(-1, 1, 1)).add_(shift.reshape(-1, 1, 1))
+        return images.to(torch.float32, copy=True).mul_(scale.reshape(-1, 1, 1)).add_(shift.reshape(-1, 1, 1))
 
 
 def prepared(split: Split, pixels: Pixels | None) -> tuple[Tensor, Tensor]:
@@ -150,6 +157,8 @@ class ArrayBatches:
     ) -> None:
         self.config, self.rank, self.world = config, rank, world
         self.num_classes = dataset.num_classes
+        self.classes: list[str] = []
+        self.fingerprint = checksum(dataset.train.x) + checksum(dataset.train.y)
         self.pixels = (pixels or Pixels.of(dataset.train.x)) if dataset.is_images else None
         x, y = prepared(dataset.train, self.pixels)
         kept, held = split_holdout(y, config)
@@ -161,8 +170,7 @@ class ArrayBatches:
         self.test = prepared(dataset.test, self.pixels)
         self.shape = tuple(self.x.shape[1:])
         self.is_augmented = self.pixels is not None and config.augment == "standard"
-        self.sizes = step_sizes(len(self.y), config.batch_size, world)
-        self.steps = len(self.sizes)
+        self.steps = count_steps(len(self.y), config.batch_size, world)
 
     def numbers(self, x: Tensor) -> Tensor:
         """Inputs as the network takes them: scaled if they are images."""

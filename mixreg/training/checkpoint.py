@@ -27,10 +27,12 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], record: dict[str, Any])
     """Write tensors and a JSON record, atomically."""
     from safetensors.torch import save
 
-    content = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+    # Copies: tied weights share memory, which the format does not know.
+    content = {key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}
     text = json.dumps(record, sort_keys=True, allow_nan=False)
-    header = {"format": FORMAT, "record": text, "blake2b": _checksum(content, text)}
-    write_bytes(path, save(content, header))
+    # One entry: the format keeps several in no particular order, and equal runs are to give equal files.
+    header = json.dumps([FORMAT, _checksum(content, text), text])
+    write_bytes(path, save(content, {"mixreg": header}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -39,15 +41,20 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     try:
         with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
+            header = (file.metadata() or {}).get("mixreg", "[]")
             content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{path} cannot be read, it is broken or of another kind: {error}") from error
-    if header.get("format") != FORMAT:
+    try:
+        kind, expected, text = json.loads(header)
+    except ValueError:
+        kind, expected, text = "", "", ""
+    if kind != FORMAT:
         raise CheckpointError(f"{path} was not written by mixreg")
-    if header.get("blake2b") != _checksum(content, header.get("record", "")):
+    if expected != _checksum(content, text):
         raise CheckpointError(f"{path} is broken: its content does not match its checksum")
-    return content, json.loads(header["record"])
+    record: dict[str, Any] = json.loads(text)
+    return content, record
 
 
 def _checksum(content: dict[str, Tensor], text: str) -> str:

@@ -70,13 +70,15 @@ class Config:
         for name in ("label_noise", "holdout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov needs a momentum above 0")
         if any(not 0 < drop < 1 for drop in self.drops):
             raise ValueError(f"drops must be fractions of the epochs between 0 and 1, got {self.drops}")
 
     def lr_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
         # Rounded as the paper's epochs are: 0.33 of 200 is 66.
-        return self.lr * 0.1 ** sum(epoch >= round(drop * self.epochs) for drop in self.drops)
+        return self.lr * 0.1 ** sum(epoch >= max(1, round(drop * self.epochs)) for drop in self.drops)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON; α = ∞ is the string "inf"."""
@@ -120,7 +122,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "weight_decay": 5e-5,
         "drops": (66 / 200, 133 / 200, 177 / 200),
     },
-    # 1,000 steps of three batches each epoch. The paper's logistic regression on one output with step 5 is the
+    # 1,002 steps, three each epoch. The paper's logistic regression on one output with step 5 is the
     # same as cross-entropy on two outputs with half the step: their difference moves twice.
     "two-moons": {
         "data": "two-moons",

@@ -6,6 +6,7 @@ when they are needed.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from mixreg.data import folders
 from mixreg.data.folders import ImageFiles, labelled, part_of, read_batches
-from mixreg.data.registry import is_parquet_folder, load
+from mixreg.data.registry import EMBEDDED, RECIPES, is_parquet_folder, load
 from mixreg.distributed import sum_over_processes
 from mixreg.streams import stream
 from mixreg.training.batches import (
@@ -22,10 +23,10 @@ from mixreg.training.batches import (
     Batch,
     Batches,
     Pixels,
+    count_steps,
     noisy_labels,
     own_rows,
     split_holdout,
-    step_sizes,
 )
 from mixreg.training.config import Config
 
@@ -41,14 +42,27 @@ class FolderBatches:
         config: of the run.
         rank, world: this process and how many there are.
         workers: processes that read images.
+        pixels: how to scale bytes, if not as published ImageNet networks do.
+        classes: their names, if not all subfolders of train.
     """
 
     is_whole = False
 
-    def __init__(self, folder: Path, config: Config, rank: int = 0, world: int = 1, workers: int = 2) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: Config,
+        rank: int = 0,
+        world: int = 1,
+        workers: int = 2,
+        pixels: Pixels | None = None,
+        classes: list[str] | None = None,
+    ) -> None:
         self.config, self.rank, self.world, self.workers = config, rank, world, workers
-        paths, labels, classes = labelled(part_of(folder, "train"))
-        self.num_classes = max(2, len(classes))
+        paths, labels, self.classes = labelled(part_of(folder, "train"), classes)
+        self.num_classes = max(2, len(self.classes))
+        listed = "\n".join(f"{path.relative_to(folder)} {path.stat().st_size}" for path in paths)
+        self.fingerprint = hashlib.sha256(listed.encode()).hexdigest()
         kept, held = split_holdout(labels, config)
         if len(kept) == 0:
             raise ValueError(f"holding out {config.holdout:g} of {len(labels)} images leaves none to train on")
@@ -57,12 +71,11 @@ class FolderBatches:
         size = config.image_size
         self.files = ImageFiles([paths[i] for i in kept.tolist()], self.y, size, seed)
         self.held_out = ImageFiles([paths[i] for i in held.tolist()], labels[held], size, None)
-        test_paths, test_labels, _ = labelled(part_of(folder, "test"), classes)
+        test_paths, test_labels, _ = labelled(part_of(folder, "test"), self.classes)
         self.test = ImageFiles(test_paths, test_labels, size, None)
         self.shape: tuple[int, ...] = (3, size, size)
-        self.pixels: Pixels | None = Pixels(torch.tensor(folders.PIXEL_MEAN), torch.tensor(folders.PIXEL_STD))
-        self.sizes = step_sizes(len(self.y), config.batch_size, world)
-        self.steps = len(self.sizes)
+        self.pixels: Pixels | None = pixels or Pixels(torch.tensor(folders.PIXEL_MEAN), torch.tensor(folders.PIXEL_STD))
+        self.steps = count_steps(len(self.y), config.batch_size, world)
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, from `first_step` on: this process's rows of each."""
@@ -107,10 +120,12 @@ def open_batches(
     world: int = 1,
     data: str | None = None,
     pixels: Pixels | None = None,
+    classes: list[str] | None = None,
     workers: int = 2,
 ) -> Batches:
-    """The batches of a run, or of other `data` prepared like a run's (with its `pixels`)."""
+    """The batches of a run, or of other `data` prepared like a run's (with its `pixels` and `classes`)."""
     name = data or config.data
-    if Path(name).is_dir() and not is_parquet_folder(Path(name)):
-        return FolderBatches(Path(name), config, rank, world, workers)
+    is_known = name in EMBEDDED or name in RECIPES
+    if not is_known and Path(name).is_dir() and not is_parquet_folder(Path(name)):
+        return FolderBatches(Path(name), config, rank, world, workers, pixels, classes or None)
     return ArrayBatches(load(name), config, rank, world, pixels)

@@ -18,7 +18,7 @@ from mixreg.distributed import sum_over_processes, world_size
 from mixreg.rescaling import Rescaled
 from mixreg.streams import stream_seed
 from mixreg.training.batches import Batches
-from mixreg.training.checkpoint import flat_state, restore_state, save_tensors
+from mixreg.training.checkpoint import CheckpointError, flat_state, restore_state, save_tensors
 from mixreg.training.config import Config
 from mixreg.training.measures import Measures, predict
 from mixreg.training.methods import make_method
@@ -96,6 +96,10 @@ class Trainer:
 
     def resume(self, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
         """Go on from a checkpoint's content."""
+        if record.get("config") != self.config.to_json() or "step" not in record:
+            raise CheckpointError(f"{self.checkpoint} belongs to another run")
+        if record["data"] != self.batches.fingerprint:
+            raise CheckpointError(f"{self.config.data} has changed since {self.checkpoint} was written")
         restore_state(self.checkpoint, tensors, self.bare, self.optimizer)
         s = self.state
         s.epoch, s.step, s.seen, s.log = (record[key] for key in ("epoch", "step", "seen", "log"))
@@ -118,6 +122,7 @@ class Trainer:
         if self.fabric.global_rank == 0:
             tensors = flat_state(self.bare, self.optimizer) | {"x_sum": x_sum, "y_sum": y_sum, "sums": sums}
             record = {"epoch": s.epoch, "step": s.step, "seen": seen, "log": s.log, "config": self.config.to_json()}
+            record["data"] = self.batches.fingerprint
             save_tensors(self.checkpoint, tensors, record)
 
     def run(
@@ -162,6 +167,7 @@ class Trainer:
                 if now - last_look > 0.2 or step == 0:
                     last_look = now
                     watcher.step(epoch, step + 1, *self._epoch_means(s.sums))
+                    self._refuse_divergence(epoch)
                 if step + 1 < self.batches.steps and self._agree(now - last_save > checkpoint_seconds):
                     self.save()
                     last_save = time.monotonic()
@@ -193,7 +199,11 @@ class Trainer:
     @staticmethod
     def _epoch_means(sums: Tensor) -> tuple[float, float | None]:
         losses, samples, hits, judged = sums.tolist()
-        return losses / samples, hits / judged if judged else None
+        return losses / max(samples, 1), hits / judged if judged else None
+
+    def _refuse_divergence(self, epoch: int) -> None:
+        if not bool(torch.isfinite(self.state.sums).all()):
+            raise ValueError(f"training diverged in epoch {epoch + 1}: the loss is not finite; lower the learning rate")
 
     def _finish(
         self,
@@ -203,6 +213,7 @@ class Trainer:
         finished: Callable[[dict[str, Any]], None],
     ) -> None:
         s = self.state
+        self._refuse_divergence(epoch)
         loss, accuracy = self._epoch_means(sum_over_processes(s.sums))
         record = {"epoch": epoch + 1, "lr": self.config.lr_at(epoch), "train_loss": loss, "train_accuracy": accuracy}
         record |= {"seconds": round(time.monotonic() - begun, 3)} | evaluate(epoch)
@@ -218,7 +229,9 @@ class Trainer:
 
 def evaluate_on(trainer: Trainer, test: Any) -> dict[str, dict[str, float]]:
     """The measures of the plain and the rescaled network on batches of (x, y)."""
-    models: dict[str, nn.Module] = {"plain": trainer.bare, "rescaled": trainer.rescaled().to(trainer.fabric.device)}
+    weight = next(trainer.bare.parameters())
+    rescaled = trainer.rescaled().to(weight.device, weight.dtype)
+    models: dict[str, nn.Module] = {"plain": trainer.bare, "rescaled": rescaled}
     measures = {name: Measures() for name in models}
     predict(models, test, lambda name, logits, y: measures[name].update(logits, y), trainer.fabric.device)
     return {name: measure.compute() for name, measure in measures.items()}

@@ -52,9 +52,9 @@ def predict(
             model.eval()
         with torch.no_grad():
             for x, y in batches:
-                x = x.to(device)
                 for name, model in models.items():
-                    take(name, model(x).float().cpu(), y)
+                    weight = next(model.parameters(), x)
+                    take(name, model(x.to(device, weight.dtype)).float().cpu(), y)
     finally:
         for name, model in models.items():
             model.train(modes[name])

@@ -13,19 +13,20 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mixreg.files import remove_leftovers, write_bytes, write_json
+from mixreg.files import remove_leftovers, write_bytes, write_json, writing
 from mixreg.models import MODELS, build
 from mixreg.models.factory import load_factory
 from mixreg.rescaling import Rescaled
 from mixreg.streams import stream_seed
-from mixreg.training.batches import Pixels
+from mixreg.training.batches import Batches, Pixels
+from mixreg.training.board import Board
 from mixreg.training.checkpoint import CheckpointError, load_tensors, save_tensors
 from mixreg.training.config import Config
 from mixreg.training.folders import open_batches
@@ -95,7 +96,10 @@ def only_one(folder: Path) -> Iterator[None]:
     """No second process works in `folder` meanwhile; the lock dies with its holder."""
     import fcntl
 
-    with (folder / ".lock").open("w") as lock:
+    with writing(folder / ".lock"):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -123,100 +127,76 @@ def train(
         checkpoint_seconds: how often to save.
         evaluate_every: epochs between looks at the test set.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise type(error)(error.errno, f"cannot write {out}: {error.strerror}") from error
     if (out / CONFIG).exists():
         before = read_config(out)
         if before != config:
             raise ValueError(f"{out} holds another run: {before.differences(config)}; choose another folder")
-        if (out / METRICS).exists():
-            return False
+    if is_done(out):
+        return False
     fabric = engine.launch()
-    with only_one(out) if fabric.global_rank == 0 else contextlib.nullcontext():
-        batches = open_batches(config, fabric.global_rank, fabric.world_size, workers=engine.workers)
-        net = build_network(config, batches.shape, batches.num_classes)
-        trainer = Trainer(config, batches, net, fabric, out / CHECKPOINT)
-        if fabric.global_rank == 0:
+    # Whatever is wrong with data and network is found before anything is written.
+    batches = open_batches(config, fabric.global_rank, fabric.world_size, workers=engine.workers)
+    net = build_network(config, batches.shape, batches.num_classes)
+    trainer = Trainer(config, batches, net, fabric, out / CHECKPOINT)
+    is_first = bool(fabric.is_global_zero)
+    with only_one(out) if is_first else contextlib.nullcontext():
+        # Another process may have finished the run while this one was loading.
+        if fabric.broadcast(is_done(out)):
+            return False if is_first else None
+        if is_first:
             remove_leftovers(out)
             write_json(out / CONFIG, config.to_json())
         if (out / CHECKPOINT).exists():
-            tensors, record = load_tensors(out / CHECKPOINT)
-            if record.get("config") != config.to_json():
-                raise CheckpointError(f"{out / CHECKPOINT} belongs to another run")
-            trainer.resume(tensors, record)
-        log = _Log(out / LOG, trainer.state.log, fabric.global_rank == 0)
+            trainer.resume(*load_tensors(out / CHECKPOINT))
+        log = _Log(out / LOG, trainer.state.log) if is_first else None
 
         def evaluate(epoch: int) -> dict[str, Any]:
             if (epoch + 1) % evaluate_every and epoch + 1 < config.epochs:
                 return {}
             return {"test": evaluate_on(trainer, batches.test_batches())}
 
-        with watch(config, batches.steps) as watcher:
-            trainer.run(watcher, evaluate, log.append, checkpoint_seconds)
-        log.close()
+        with watch(config, batches.steps) as watcher, contextlib.closing(log) if log else contextlib.nullcontext():
+            trainer.run(watcher, evaluate, log.append if log else lambda record: None, checkpoint_seconds)
         x_mean, y_mean = trainer.state.means(batches.is_whole)
-        if fabric.global_rank == 0:
-            save_model(out / MODEL, trainer.bare, config, x_mean, y_mean, batches.pixels)
+        if log is not None:
+            save_model(out / MODEL, net, config, x_mean, y_mean, batches)
             last = trainer.state.log[-1]
             write_json(out / METRICS, {"epochs": config.epochs, "train_loss": last["train_loss"], **last["test"]})
             (out / CHECKPOINT).unlink(missing_ok=True)
         fabric.barrier()
-    return fabric.is_global_zero or None
+    return True if is_first else None
+
+
+def is_done(folder: Path) -> bool:
+    """Whether a run is finished: its model and its measures are there."""
+    return (folder / METRICS).exists() and (folder / MODEL).exists()
 
 
 class _Log:
     """log.jsonl, which always agrees with the checkpoint a run goes on from; and TensorBoard's, if it is installed."""
 
-    def __init__(self, path: Path, records: list[dict[str, Any]], is_writer: bool) -> None:
-        self.path, self.is_writer = path, is_writer
-        if is_writer:
-            write_bytes(path, "".join(json.dumps(record) + "\n" for record in records).encode())
-        self.board = _board(path.parent / "tensorboard", len(records)) if is_writer else None
+    def __init__(self, path: Path, records: list[dict[str, Any]]) -> None:
+        self.path = path
+        write_bytes(path, "".join(json.dumps(record) + "\n" for record in records).encode())
+        self.board = Board(path.parent / "tensorboard")
 
     def append(self, record: dict[str, Any]) -> None:
-        if not self.is_writer:
-            return
-        with self.path.open("a") as file:
+        with writing(self.path), self.path.open("a") as file:
             file.write(json.dumps(record) + "\n")
-        if self.board is not None:
-            for name, value in _scalars(record):
-                self.board.add_scalar(name, value, record["epoch"])
-            self.board.flush()
+        self.board.add(record["epoch"], record)
 
     def close(self) -> None:
-        if self.board is not None:
-            self.board.close()
+        self.board.close()
 
 
-def _board(folder: Path, finished: int) -> Any:
-    """TensorBoard's writer, going on after `finished` epochs; None where it is not installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder), purge_step=finished + 1)
-
-
-def _scalars(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers of a nested record, under names with slashes."""
-    for name, value in record.items():
-        if isinstance(value, dict):
-            yield from _scalars(value, f"{prefix}{name}/")
-        elif value is not None and name != "epoch":
-            yield prefix + name, value
-
-
-def save_model(
-    path: Path, net: nn.Module, config: Config, x_mean: Tensor, y_mean: Tensor, pixels: Pixels | None
-) -> None:
+def save_model(path: Path, net: nn.Module, config: Config, x_mean: Tensor, y_mean: Tensor, batches: Batches) -> None:
     """Write final weights with all that prediction needs."""
     tensors = {f"network.{key}": value for key, value in net.state_dict().items()}
     tensors |= {"x_mean": x_mean.float(), "y_mean": y_mean.float()}
-    if pixels is not None:
-        tensors |= {"pixel_mean": pixels.mean, "pixel_std": pixels.std}
-    save_tensors(path, tensors, {"config": config.to_json()})
+    if batches.pixels is not None:
+        tensors |= {"pixel_mean": batches.pixels.mean, "pixel_std": batches.pixels.std}
+    record = {"config": config.to_json(), "classes": batches.classes, "data": batches.fingerprint}
+    save_tensors(path, tensors, record)
 
 
 @dataclass(frozen=True)
@@ -228,6 +208,8 @@ class Trained:
         net, rescaled: the plain network and its rescaled form.
         shape, num_classes: of one input, and of its output.
         pixels: how bytes are scaled; None for features.
+        classes: their names, where they have names.
+        fingerprint: a checksum of the training data.
     """
 
     config: Config
@@ -236,10 +218,17 @@ class Trained:
     shape: tuple[int, ...]
     num_classes: int
     pixels: Pixels | None
+    classes: list[str] = field(default_factory=list)
+    fingerprint: str = ""
 
 
-def load_trained(folder: Path) -> Trained:
-    """The result of a finished run."""
+def load_trained(folder: Path, model: str | None = None) -> Trained:
+    """The result of a finished run.
+
+    Args:
+        folder: of the run.
+        model: package.module:factory of a network of your own. A file never decides by itself what code is run.
+    """
     path = folder / MODEL
     if not path.exists():
         going_on = " (the run is not finished: start it again to go on)" if (folder / CONFIG).exists() else ""
@@ -247,11 +236,16 @@ def load_trained(folder: Path) -> Trained:
     tensors, record = load_tensors(path)
     try:
         config = Config.from_json(record["config"])
-        net = build_network(config, tuple(tensors["x_mean"].shape), len(tensors["y_mean"]))
+        if model is not None:
+            config = replace(config, model=model)
+        elif config.model not in MODELS:
+            raise ValueError(f"its network is code of your own: give it with --model {config.model}")
+        shape, classes = tuple(tensors["x_mean"].shape), len(tensors["y_mean"])
+        net = build_network(config, shape, classes)
         net.load_state_dict({k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")})
     except (KeyError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{path} does not hold the network it names: {str(error).splitlines()[-1]}") from error
+        raise CheckpointError(f"{path} cannot be used: {str(error).splitlines()[-1].strip()}") from error
     pixels = Pixels(tensors["pixel_mean"], tensors["pixel_std"]) if "pixel_mean" in tensors else None
     rescaled = Rescaled(net, config.alpha, tensors["x_mean"], tensors["y_mean"])
-    shape, classes = tuple(tensors["x_mean"].shape), len(tensors["y_mean"])
-    return Trained(config, net.eval(), rescaled.eval(), shape, classes, pixels)
+    names, data = record.get("classes", []), record.get("data", "")
+    return Trained(config, net.eval(), rescaled.eval(), shape, classes, pixels, names, data)

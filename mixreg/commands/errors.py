@@ -1,0 +1,39 @@
+"""Errors of the command line: one sentence, and where it was if somebody wants to know."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+
+def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Whatever goes wrong becomes one sentence; with MIXREG_DEBUG=1 in the environment, a traceback."""
+
+    @wraps(function)
+    def command(*arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if os.environ.get("MIXREG_DEBUG"):
+                raise
+            raise click.ClickException(sentence(error)) from error
+
+    return command
+
+
+def sentence(error: Exception) -> str:
+    """An error as one line that ends with a full stop."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    if isinstance(error, OSError) and error.filename and str(error.filename) not in text:
+        text = f"{error.filename}: {text}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    known = isinstance(error, (ImportError, OSError, TypeError, ValueError))
+    # An error nobody foresaw is named by its type, and usually says most at its end.
+    shown = " ".join(lines) if known else f"{type(error).__name__}: {lines[-1]}"
+    return f"{shown.rstrip('.')}."
