@@ -28,7 +28,7 @@ from mixreg.theta import scalar_forms
 
 METHODS = ("erm", "mixup", "approximate")
 # Repetitions that are trained together.
-TOGETHER = 15
+TOGETHER = 30
 Gradient = Callable[[int, Tensor], Tensor]
 
 
