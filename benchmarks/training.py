@@ -23,17 +23,10 @@ from mixreg.models import LeNet
 from mixreg.targets import to_values
 from mixreg.training import Config
 from mixreg.training.batches import ArrayBatches, crop_and_flip
-from mixreg.training.loop import Trainer
+from mixreg.training.loop import Trainer, Unwatched
 from mixreg.training.run import Engine
 
 STEPS = 200
-
-
-class Nobody:
-    """Watches nothing."""
-
-    def step(self, epoch: int, step: int, loss: float, accuracy: float | None) -> None:
-        """Looks away."""
 
 
 def bare(batches: ArrayBatches, method: str) -> Callable[[], None]:
@@ -64,7 +57,7 @@ def trained(dataset: Dataset, method: str, folder: Path) -> Callable[[], None]:
 
     def epoch() -> None:
         trainer.state.epoch = trainer.state.step = 0
-        trainer.run(Nobody(), lambda epoch: {}, lambda record: None, 30.0)
+        trainer.run(Unwatched(), lambda epoch: {}, lambda record: None, 30.0)
 
     return epoch
 

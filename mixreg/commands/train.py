@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from mixreg.training import Config
     from mixreg.training.loop import Watcher
 
-Decorator = Callable[[Any], Any]
+SECONDS_BETWEEN_LINES = 10.0
 
 # Settings of a run and their help; defaults come from the preset, else from `Config`.
 _SETTINGS: dict[str, tuple[Any, str]] = {
@@ -61,7 +62,7 @@ def _settings(function: Any) -> Any:
 @click.option("--strategy", default="auto", show_default=True, help="Lightning Fabric's: ddp, fsdp, …")
 @click.option("--precision", default="32-true", show_default=True, help="Lightning Fabric's: bf16-mixed, …")
 @click.option("--workers", default=2, show_default=True, help="Processes that read images from folders.")
-@click.option("--quiet", is_flag=True, help="No progress bar.")
+@click.option("--quiet", is_flag=True, help="No progress bar, no lines.")
 @one_line_errors
 def train(
     out: Path,
@@ -101,7 +102,7 @@ def train(
     config = _config(preset, settings | {"nesterov": nesterov})
     count = int(devices) if devices.isdigit() else devices
     engine = Engine(accelerator, count, nodes, strategy, precision, workers)
-    display = _silent if quiet or not sys.stderr.isatty() else _display
+    display = _silent if quiet else _display if sys.stderr.isatty() else _lines
     is_new = carry_out(config, out, engine, display, checkpoint_seconds, evaluate_every)
     # Of several processes one speaks.
     if is_new is not None and int(os.environ.get("RANK", "0")) == 0:
@@ -123,14 +124,29 @@ def _config(preset: str | None, settings: dict[str, Any]) -> Config:
     return Config(**given) if preset is None else by_name(preset, **given)
 
 
-class _Silence:
-    def step(self, epoch: int, step: int, loss: float, accuracy: float | None) -> None:
-        pass
+@contextmanager
+def _silent(config: Config, steps: int) -> Iterator[Watcher]:
+    from mixreg.training.loop import Unwatched
+
+    yield Unwatched()
 
 
 @contextmanager
-def _silent(config: Config, steps: int) -> Iterator[Watcher]:
-    yield _Silence()
+def _lines(config: Config, steps: int) -> Iterator[Watcher]:
+    """Where there is no screen: a line now and then."""
+    begun = last = time.monotonic()
+
+    class Lines:
+        def step(self, epoch: int, step: int, loss: float, accuracy: float | None) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= SECONDS_BETWEEN_LINES:
+                last = now
+                right = "" if accuracy is None else f", accuracy {100 * accuracy:.1f} %"
+                place = f"epoch {epoch + 1}/{config.epochs}, step {step}/{steps}"
+                click.echo(f"{place}: loss {loss:.3f}{right}, {now - begun:.0f} s", err=True)
+
+    yield Lines()
 
 
 @contextmanager

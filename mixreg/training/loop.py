@@ -31,6 +31,13 @@ class Watcher(Protocol):
         """After a step; `loss` and `accuracy` are those of the epoch so far."""
 
 
+class Unwatched:
+    """Nobody looks."""
+
+    def step(self, epoch: int, step: int, loss: float, accuracy: float | None) -> None:
+        """Nothing to show."""
+
+
 @dataclass
 class State:
     """Where a run is and what it has gathered.

@@ -30,7 +30,7 @@ from mixreg.training.board import Board
 from mixreg.training.checkpoint import CheckpointError, load_tensors, save_tensors
 from mixreg.training.config import Config
 from mixreg.training.folders import open_batches
-from mixreg.training.loop import Trainer, Watcher, evaluate_on
+from mixreg.training.loop import Trainer, Unwatched, Watcher, evaluate_on
 
 CHECKPOINT, MODEL, CONFIG, LOG, METRICS = (
     "checkpoint.safetensors",
@@ -155,8 +155,13 @@ def train(
                 return {}
             return {"test": evaluate_on(trainer, batches.test_batches())}
 
-        with watch(config, batches.steps) as watcher, contextlib.closing(log) if log else contextlib.nullcontext():
-            trainer.run(watcher, evaluate, log.append if log else lambda record: None, checkpoint_seconds)
+        with contextlib.ExitStack() as stack:
+            watcher: Watcher = Unwatched()
+            finished: Callable[[dict[str, Any]], None] = lambda record: None  # noqa: E731
+            if log is not None:
+                watcher = stack.enter_context(watch(config, batches.steps))
+                finished = stack.enter_context(contextlib.closing(log)).append
+            trainer.run(watcher, evaluate, finished, checkpoint_seconds)
         x_mean, y_mean = trainer.state.means(batches.is_whole)
         if log is not None:
             save_model(out / MODEL, net, config, x_mean, y_mean, batches)
