@@ -7,6 +7,7 @@ import click
 from mixreg import __version__
 from mixreg.commands.data import data
 from mixreg.commands.evaluate import evaluate
+from mixreg.commands.reproduce import reproduce
 from mixreg.commands.train import train
 from mixreg.commands.verify import verify
 
@@ -17,7 +18,7 @@ def main() -> None:
     """Mixup done right: train with it, predict with it the way the theory says, see what it regularises."""
 
 
-for command in (train, evaluate, data, verify):
+for command in (train, evaluate, reproduce, data, verify):
     main.add_command(command)
 
 if __name__ == "__main__":
