@@ -59,7 +59,7 @@ def _settings(function: Any) -> Any:
 @click.option("--accelerator", default="auto", show_default=True, help="Lightning Fabric's: cpu, cuda, mps, …")
 @click.option("--devices", default="1", show_default=True, help="Processes or devices per node.")
 @click.option("--nodes", default=1, show_default=True, help="Machines.")
-@click.option("--strategy", default="auto", show_default=True, help="Lightning Fabric's: ddp, fsdp, …")
+@click.option("--strategy", default="auto", show_default=True, help="Lightning Fabric's: auto, ddp, …")
 @click.option("--precision", default="32-true", show_default=True, help="Lightning Fabric's: bf16-mixed, …")
 @click.option("--workers", default=2, show_default=True, help="Processes that read images from folders.")
 @click.option("--quiet", is_flag=True, help="No progress bar, no lines.")
