@@ -205,6 +205,8 @@ class Mixup:
         # Targets first: in place, they may be the very tensor that is about to be overwritten.
         is_wide = is_class_index(y) and y.ndim == 1 and values.shape[1] > LARGEST_TABLE
         mixed_y = _mix_one_hot_(values, y, pairing) if is_wide else mix(values, pairing)
+        if isinstance(x, Tensor):
+            return mix(x, pairing, inplace, self._recycler.empty_like), mixed_y
         mixed: dict[int, Tensor] = {}
 
         def mix_once(tensor: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ def rebuild(tree: Any, replace: Callable[[Tensor], Any]) -> Any:
 
 def validate_batch(x: Any, name: str = "x") -> int:
     """The common batch size of all tensors of `x`, which must be floating point."""
-    named = list(leaves(x, name))
+    named = [(name, x)] if isinstance(x, Tensor) else list(leaves(x, name))
     if not named:
         raise ValueError(f"{name} holds no tensor")
     for where, tensor in named:
@@ -61,6 +61,8 @@ def validate_batch(x: Any, name: str = "x") -> int:
 
 def common_dtype(x: Any) -> torch.dtype:
     """The dtype that holds every tensor of `x`, at least float32: the precision for weights and soft labels."""
+    if isinstance(x, Tensor) and x.dtype == torch.float32:
+        return x.dtype
     dtype = torch.float32
     for _, tensor in leaves(x):
         dtype = torch.promote_types(dtype, tensor.dtype)
