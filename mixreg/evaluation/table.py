@@ -55,7 +55,8 @@ def of_run(trained: Trained, data: str | None = None, device: str = "cpu") -> tu
         device: where to run it.
     """
     models = {"plain": trained.net, "rescaled": trained.rescaled}
-    own = open_batches(trained.config)
+    # With its scaling given, nothing is computed from the training set.
+    own = open_batches(trained.config, pixels=trained.pixels, classes=trained.classes)
     if own.fingerprint != trained.fingerprint:
         raise DataError(f"{trained.config.data} has changed since the network was trained on it")
     test = own
