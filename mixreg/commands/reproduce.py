@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,81 +20,158 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--scale", default="laptop", show_default=True, help="smoke, laptop or paper.")
+@click.option("--scale", default="laptop", show_default=True, help="smoke (seconds), laptop (minutes) or paper.")
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="SIZE=VALUE",
+    help="Another size than the scale's, such as epochs=20 or alphas=0.1,1; it is printed on the figure.",
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("reproduction"),
     show_default=True,
-    help="Folder for results, figures and verdicts.",
+    help="Folder for results, figures, verdicts and the report.",
 )
 @click.option("--workers", default=1, show_default=True, help="Processes of this machine.")
-@click.option("--ray", "ray_address", metavar="ADDRESS", help="A Ray cluster to use instead.")
+@click.option("--ray", "ray_address", metavar="ADDRESS", help="A Ray cluster to use instead: auto, or host:port.")
+@click.option("--cpus", default=1, show_default=True, help="Cores of the cluster for each run.")
+@click.option("--gpus", default=0.0, show_default=True, help="GPUs of the cluster for each run.")
+@click.option("--redraw", is_flag=True, help="Carry out nothing: draw again all that the folder holds.")
+@click.option("--list", "listed", is_flag=True, help="List the experiments.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
 @one_line_errors
-def reproduce(names: tuple[str, ...], scale: str, out: Path, workers: int, ray_address: str | None) -> None:
-    """Reproduce experiments of the paper: figures, and a verdict on every claim.
+def reproduce(
+    names: tuple[str, ...],
+    scale: str,
+    changes: tuple[str, ...],
+    out: Path,
+    workers: int,
+    ray_address: str | None,
+    cpus: int,
+    gpus: float,
+    redraw: bool,
+    listed: bool,
+    as_json: bool,
+) -> None:
+    """Reproduce experiments of the paper: figures, tables, and a verdict on every claim.
 
-    So far: two-moons. Results are kept in OUT/results.sqlite; the same command again carries out only what is missing,
-    and draws from what is there.
+    Without NAME, all experiments (`--list`) whose data is at hand. Finished runs are kept in OUT/results.sqlite: the
+    same command again carries out only what is missing, after a kill too. The report OUT/report.html covers everything
+    that was reproduced in the folder.
 
     \b
     Examples:
-      mixreg reproduce two-moons --scale smoke
-      mixreg reproduce two-moons --scale paper --out moons
+      mixreg reproduce two-moons --scale paper
+      mixreg reproduce --scale smoke --out smoke
+      mixreg reproduce rescaling ood --scale paper --set model=lenet --set epochs=20 --workers 2
+      mixreg reproduce --scale paper --ray auto --cpus 4 --gpus 1
+      mixreg reproduce --redraw --out reproduction
     """
-    if workers < 1:
-        raise click.UsageError(f"--workers must be at least 1, got {workers}.")
+    for option, value, least in (("--workers", workers, 1), ("--cpus", cpus, 1), ("--gpus", gpus, 0)):
+        if value < least:
+            raise click.UsageError(f"{option} must be at least {least}, got {value:g}.")
+    if listed:
+        return _print_list()
+    if redraw and (names or changes):
+        raise click.UsageError("--redraw takes no experiments and no sizes: it draws all that the folder holds.")
+    from mixreg.experiments.reproduce import draw
     from mixreg.experiments.reproduce import reproduce as carry_out
+    from mixreg.experiments.sweep import Workers
 
-    with _progress() as report:
-        claims, paths = carry_out(names, scale, out, workers, report, ray_address)
-    _print_claims(claims)
-    for path in paths:
-        click.echo(path)
+    if redraw:
+        found = draw(out)
+    else:
+        sizes = dict(_size(change) for change in changes)
+        with _progress() as report:
+            found = carry_out(names, scale, out, Workers(workers, ray_address, cpus, gpus), report, sizes)
+    if as_json:
+        click.echo((out / "claims.json").read_text().rstrip())
+    else:
+        _print_claims(found.claims)
+    for name, reasons in found.skipped.items():
+        click.echo(f"{name} was left out: {'; '.join(reasons)}.", err=True)
+    for path in (*found.figures, found.report):
+        click.echo(path, err=as_json)
+
+
+def _size(change: str) -> tuple[str, Any]:
+    """NAME=VALUE; numbers are numbers, and commas make a list."""
+    name, equals, given = change.partition("=")
+    if not name or not equals or not given:
+        raise click.UsageError(f"--set takes SIZE=VALUE, got {change!r}.")
+    parts = [_number_or_word(part) for part in given.split(",")]
+    return name, parts if len(parts) > 1 else parts[0]
+
+
+def _number_or_word(word: str) -> Any:
+    try:
+        value = json.loads(word)
+    except ValueError:
+        return word
+    return value if isinstance(value, (int, float)) else word
+
+
+def _print_list() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from mixreg.experiments.reproduce import EXPERIMENTS
+
+    table = Table("name", "paper", "what", box=None)
+    for experiment in EXPERIMENTS.values():
+        table.add_row(experiment.name, experiment.paper, experiment.title)
+    Console(width=140).print(table)
 
 
 @contextmanager
 def _progress() -> Iterator[Report]:
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]} runs"),
         TimeElapsedColumn(),
         TextColumn("left"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(elapsed_when_finished=False),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("runs", total=None)
+    with Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=3600) as bars:
+        task = bars.add_task("starting", total=None, count="")
 
-        def report(finished: int, total: int, last: Run | None) -> None:
-            described = "runs" if last is None else f"runs, last: {last.kind} {last.settings.get('method', '')}"
-            bars.update(task, completed=finished, total=total, description=described)
+        def report(done: float, total: int, last: Run | None) -> None:
+            described = "running" if last is None else f"running, last: {_described(last)}"
+            bars.update(task, completed=done, total=total, description=described, count=f"{int(done)}/{total}")
 
         yield report
+
+
+def _described(run: Run) -> str:
+    """A run in a few words."""
+    settings = {**run.settings, **run.settings.get("config", {})}
+    words = [str(settings[key]) for key in ("data", "method") if key in settings]
+    words += [f"{key} {settings[key]}" for key in ("alpha", "seed") if key in settings]
+    return " ".join([run.kind, *words])
 
 
 def _print_claims(claims: list[Claim]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    colours = {"reproduced": "green", "not reproduced": "red"}
+    from mixreg.experiments.claims import NOT_REPRODUCED, REPRODUCED
+    from mixreg.experiments.summary import difference, p_value
+
+    colours = {REPRODUCED: "green", NOT_REPRODUCED: "red"}
     table = Table("claim", "measured", "difference", "p", "verdict")
     for claim in claims:
         for index, part in enumerate(claim.parts):
-            half = "" if part.half_width is None else f" ± {part.half_width:.4f}"
-            p_value = "" if part.p_value is None else f"{part.p_value:.1e}"
-            colour = colours.get(part.verdict, "yellow")
             name = claim.name if index == 0 else ""
-            verdict = f"[{colour}]{part.verdict}[/{colour}]"
-            table.add_row(name, part.about, f"{part.difference:+.4f}{half}", p_value, verdict)
-    Console(width=140).print(table)
+            colour = colours.get(part.verdict, "yellow")
+            shown = f"[{colour}]{part.verdict}[/{colour}]"
+            table.add_row(name, part.about, difference(part), p_value(part), shown)
+        if not claim.parts:
+            table.add_row(claim.name, claim.statement, "", "", f"[yellow]{claim.verdict}[/yellow]")
+    Console(width=160).print(table)

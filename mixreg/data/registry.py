@@ -161,7 +161,26 @@ def digits() -> Dataset:
     return checked("digits", Split(x[~is_test], y[~is_test]), Split(x[is_test], y[is_test]))
 
 
-EMBEDDED = {"two-moons": two_moons, "digits": digits}
+def digits_32() -> Dataset:
+    """The same digits as grey pictures of 32 × 32 bytes, for networks that take images; every pixel is repeated."""
+    small = digits()
+    parts = (
+        Split(np.round(255 * part.x[:, 0]).astype(np.uint8).repeat(4, 1).repeat(4, 2)[..., None], part.y)
+        for part in (small.train, small.test)
+    )
+    return checked("digits-32", *parts)
+
+
+# A folder of class folders, which nobody may fetch for you.
+IMAGENET = "imagenet"
+
+
+def imagenet_folder() -> Path:
+    """Where ImageNet's train/ and val/ are looked for."""
+    return cache_folder() / IMAGENET
+
+
+EMBEDDED = {"two-moons": two_moons, "digits": digits, "digits-32": digits_32}
 
 
 def is_parquet_folder(path: Path) -> bool:
@@ -177,6 +196,8 @@ def load(name: str) -> Dataset:
     """
     if name in EMBEDDED:
         return EMBEDDED[name]()
+    if name == IMAGENET:
+        raise DataError(f"ImageNet is not here: put or link its folders train/ and val/ into {imagenet_folder()}")
     if name in RECIPES:
         path = cache_folder() / f"{name}.safetensors"
         if not path.exists():

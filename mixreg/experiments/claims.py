@@ -43,8 +43,8 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """Reproduced if every part is."""
-        verdicts = {part.verdict for part in self.parts}
+        """Reproduced if every part is; without parts there was nothing to measure it on."""
+        verdicts = {part.verdict for part in self.parts} or {NOT_TESTABLE}
         for verdict in (NOT_REPRODUCED, NOT_TESTABLE):
             if verdict in verdicts:
                 return verdict

@@ -1,22 +1,71 @@
-"""Carrying out experiments: the sweep, then figures and verdicts from stored results.
+"""Carrying out experiments: the sweep, then figures, tables, verdicts and the report from stored results.
 
-A folder holds results.sqlite, runs (the half-finished ones), figures, and claims.json with the verdicts.
+A folder holds
+
+    experiments.json    what was asked for in this folder so far
+    results.sqlite      every finished run (results.json: the same as text, which is taken in if it is there)
+    runs/               half-finished runs
+    figures/            NAME.png and NAME.pdf
+    claims.json         the verdicts
+    report.html         all of it on one page
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mixreg.evaluation.figures import save_figure
-from mixreg.experiments import two_moons
+from mixreg.experiments import (
+    approximation,
+    confidence,
+    expansions,
+    imagenet_ood,
+    label_smoothing,
+    least_squares,
+    ood,
+    overview,
+    rescaling,
+    terms,
+    two_moons,
+)
 from mixreg.experiments.claims import Claim
-from mixreg.experiments.experiment import SCALES, Experiment
+from mixreg.experiments.experiment import SCALES, Experiment, changed
 from mixreg.experiments.store import Store
-from mixreg.experiments.sweep import Report, sweep
+from mixreg.experiments.summary import Chapter, write_report
+from mixreg.experiments.sweep import Report, Workers, sweep
 from mixreg.files import write_json
 
-EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (two_moons.EXPERIMENT,)}
+EXPERIMENTS: dict[str, Experiment] = {
+    module.EXPERIMENT.name: module.EXPERIMENT
+    for module in (
+        overview,
+        approximation,
+        terms,
+        rescaling,
+        ood,
+        imagenet_ood,
+        confidence,
+        two_moons,
+        least_squares,
+        label_smoothing,
+        expansions,
+    )
+}
+PLAN = "experiments.json"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What a folder holds after a command: verdicts, files for a person to look at, and what had to be left out."""
+
+    claims: list[Claim]
+    figures: list[Path]
+    report: Path
+    skipped: dict[str, list[str]]
 
 
 def chosen(names: Sequence[str], scale: str) -> list[Experiment]:
@@ -30,17 +79,96 @@ def chosen(names: Sequence[str], scale: str) -> list[Experiment]:
 
 
 def reproduce(
-    names: Sequence[str], scale: str, out: Path, workers: int, report: Report, ray_address: str | None = None
-) -> tuple[list[Claim], list[Path]]:
-    """Carry out what is missing, draw, judge: the claims and the figures' paths."""
+    names: Sequence[str],
+    scale: str,
+    out: Path,
+    workers: Workers,
+    report: Report,
+    changes: Mapping[str, Any] | None = None,
+) -> Reproduction:
+    """Carry out what is missing, then draw and judge everything that was asked for in the folder `out`.
+
+    Args:
+        names: of experiments, all if empty; those that were not named are left out if something is missing for them.
+        scale: smoke, laptop or paper.
+        out: the folder.
+        workers: who does the runs.
+        report: is told how far it is.
+        changes: sizes other than the scale's.
+    """
+    changes = changes or {}
     experiments = chosen(names, scale)
+    sizes = {e.name: changed(e.sizes(scale), changes) for e in experiments}
+    for size in changes:
+        if not any(size in e.sizes(scale) for e in experiments):
+            known = sorted({name for e in experiments for name in e.sizes(scale)})
+            raise ValueError(f"none of the experiments has a size {size!r}; they have {', '.join(known)}")
+    lacking = {e.name: e.missing(sizes[e.name]) for e in experiments}
+    if names and any(lacking.values()):
+        raise ValueError("; ".join(dict.fromkeys(reason for reasons in lacking.values() for reason in reasons)))
+    store = open_store(out)
+    wanted = [e for e in experiments if not lacking[e.name]]
+    sweep([run for e in wanted for run in e.runs(sizes[e.name])], store, out / "runs", workers, report)
+    plan = read_plan(out)
+    for e in experiments:
+        plan[e.name] = {"scale": scale, "changes": dict(changes), "sizes": sizes[e.name]}
+    write_json(out / PLAN, plan)
+    return draw(out)
+
+
+def open_store(out: Path) -> Store:
+    """The results of a folder, with those that were kept as text."""
     store = Store(out / "results.sqlite")
-    runs = [run for experiment in experiments for run in experiment.runs(scale)]
-    sweep(runs, store, out / "runs", workers, report, ray_address)
-    results = store.get(runs)
-    paths, claims = [], []
-    for experiment in experiments:
-        paths += save_figure(experiment.figure(results, scale), out / "figures", experiment.name)
-        claims += experiment.claims(results, scale)
-    write_json(out / "claims.json", {"scale": scale, "claims": [claim.to_json() for claim in claims]})
-    return claims, paths
+    if (out / "results.json").exists():
+        store.read_json(out / "results.json")
+    return store
+
+
+def read_plan(out: Path) -> dict[str, Any]:
+    """What was asked for in this folder so far, by experiment."""
+    path = out / PLAN
+    if not path.exists():
+        return {}
+    try:
+        plan = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(plan, dict) or any(set(entry) != {"scale", "changes", "sizes"} for entry in plan.values()):
+            raise ValueError("every entry has scale, changes and sizes")
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(f"{path} does not say what to reproduce: {error}") from error
+    return {name: plan[name] for name in EXPERIMENTS if name in plan}
+
+
+def draw(out: Path) -> Reproduction:
+    """Figures, tables, verdicts and the report of a folder, from stored results alone."""
+    plan = read_plan(out)
+    if not plan:
+        raise ValueError(f"{out} holds no results; name experiments to carry out")
+    store = open_store(out)
+    chapters, figures, skipped, runs = [], [], {}, []
+    for name, entry in plan.items():
+        experiment, sizes = EXPERIMENTS[name], entry["sizes"]
+        wanted = experiment.runs(sizes)
+        results = store.get(wanted)
+        absent = sum(run.key not in results for run in wanted)
+        if absent:
+            skipped[name] = experiment.missing(sizes) or [f"{absent} of {len(wanted)} runs are not finished"]
+            unknown = Claim(f"{name}: {experiment.title}", "; ".join(skipped[name]), experiment.paper, ())
+            chapters.append(Chapter(experiment, entry, [], None, [unknown], [], skipped[name]))
+            continue
+        paths = save_figure(experiment.figure(results, sizes), out / "figures", name)
+        found = experiment.claims(results, sizes)
+        chapters.append(
+            Chapter(experiment, entry, paths, experiment.table(results, sizes), found, store.records(wanted), [])
+        )
+        figures += paths
+        runs += wanted
+    claims = [claim for chapter in chapters for claim in chapter.claims]
+    store.write_json(out / "results.json", runs)
+    verdicts = [
+        {"experiment": c.experiment.name, "scale": c.entry["scale"], **claim.to_json()}
+        for c in chapters
+        for claim in c.claims
+    ]
+    write_json(out / "claims.json", {"claims": verdicts})
+    write_report(out / "report.html", chapters)
+    return Reproduction(claims, figures, out / "report.html", skipped)

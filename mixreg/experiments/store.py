@@ -17,6 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from mixreg.files import write_bytes
+
 _TABLE = """
 CREATE TABLE IF NOT EXISTS runs (
     key TEXT PRIMARY KEY,
@@ -78,11 +80,44 @@ class Store:
             rows = connection.execute("SELECT key, result FROM runs").fetchall()
         return {key: json.loads(result) for key, result in rows if key in wanted}
 
-    def provenance(self) -> list[dict[str, Any]]:
-        """Where every result came from."""
+    def records(self, runs: Iterable[Run]) -> list[dict[str, Any]]:
+        """All that is known of those of the runs that are finished, in the order asked for."""
         with closing(self._connect()) as connection:
-            rows = connection.execute("SELECT key, kind, settings, provenance FROM runs ORDER BY kind, key").fetchall()
-        return [
-            {"key": key, "kind": kind, "settings": json.loads(settings), **json.loads(provenance)}
-            for key, kind, settings, provenance in rows
-        ]
+            rows = connection.execute("SELECT key, result, provenance, finished FROM runs").fetchall()
+        found = {key: (result, provenance, finished) for key, result, provenance, finished in rows}
+        records = []
+        for run in {run.key: run for run in runs}.values():
+            if run.key in found:
+                result, provenance, finished = found[run.key]
+                records.append(
+                    {
+                        "key": run.key,
+                        "kind": run.kind,
+                        "settings": run.settings,
+                        "result": json.loads(result),
+                        "provenance": json.loads(provenance),
+                        "finished": finished,
+                    }
+                )
+        return records
+
+    def write_json(self, path: Path, runs: Iterable[Run]) -> None:
+        """The finished ones of these runs as JSON, one line each: to be kept under version control."""
+        lines = [json.dumps(record, allow_nan=False, separators=(",", ":")) for record in self.records(runs)]
+        write_bytes(path, ("[\n" + ",\n".join(lines) + "\n]\n").encode())
+
+    def read_json(self, path: Path) -> None:
+        """Take in what `write_json` wrote; results that are at hand stay as they are."""
+        try:
+            records = json.loads(path.read_text(encoding="utf-8"))
+            rows = []
+            for record in records:
+                run = Run(record["kind"], record["settings"])
+                if run.key != record["key"]:
+                    raise ValueError(f"the key of {run.kind} {run.settings} is {run.key}, not {record['key']}")
+                parts = (json.dumps(record[part], allow_nan=False) for part in ("settings", "result", "provenance"))
+                rows.append((run.key, run.kind, *parts, float(record["finished"])))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise StoreError(f"{path} does not hold results: {error}") from error
+        with closing(self._connect()) as connection, connection:
+            connection.executemany("INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?, ?)", rows)

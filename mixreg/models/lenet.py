@@ -25,8 +25,9 @@ class LeNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits, n × c, for x: n × channels × height × width."""
-        x = torch.max_pool2d(torch.relu(self.conv1(x)), 2)
-        x = torch.max_pool2d(torch.relu(self.conv2(x)), 2)
+        # The same as pooling what is rectified, at a quarter of the rectifying.
+        x = torch.relu(torch.max_pool2d(self.conv1(x), 2))
+        x = torch.relu(torch.max_pool2d(self.conv2(x), 2))
         x = torch.relu(self.fc1(x.flatten(1)))
         return self.fc3(torch.relu(self.fc2(x)))
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mixreg.data import folders
 from mixreg.data.folders import ImageFiles, labelled, part_of, read_batches
-from mixreg.data.registry import EMBEDDED, RECIPES, is_parquet_folder, load
+from mixreg.data.registry import EMBEDDED, IMAGENET, RECIPES, imagenet_folder, is_parquet_folder, load
 from mixreg.distributed import sum_over_processes
 from mixreg.streams import stream
 from mixreg.training.batches import (
@@ -125,6 +125,8 @@ def open_batches(
 ) -> Batches:
     """The batches of a run, or of other `data` prepared like a run's (with its `pixels` and `classes`)."""
     name = data or config.data
+    if name == IMAGENET and imagenet_folder().is_dir():
+        return FolderBatches(imagenet_folder(), config, rank, world, workers, pixels, classes or None)
     is_known = name in EMBEDDED or name in RECIPES
     if not is_known and Path(name).is_dir() and not is_parquet_folder(Path(name)):
         return FolderBatches(Path(name), config, rank, world, workers, pixels, classes or None)

@@ -114,6 +114,7 @@ def train(
     watch: Callable[[Config, int], contextlib.AbstractContextManager[Watcher]],
     checkpoint_seconds: float = 30.0,
     evaluate_every: int = 1,
+    look: Callable[[Trainer, int], dict[str, Any]] = lambda trainer, epoch: {},
 ) -> bool | None:
     """Train, or go on training, in the folder `out`.
 
@@ -126,6 +127,7 @@ def train(
         watch: opens a progress display for the run and the steps of an epoch.
         checkpoint_seconds: how often to save.
         evaluate_every: epochs between looks at the test set.
+        look: measures more after an epoch (counted from 1) and names it, for the log.
     """
     if (out / CONFIG).exists():
         before = read_config(out)
@@ -151,9 +153,10 @@ def train(
         log = _Log(out / LOG, trainer.state.log) if is_first else None
 
         def evaluate(epoch: int) -> dict[str, Any]:
+            looked = look(trainer, epoch + 1)
             if (epoch + 1) % evaluate_every and epoch + 1 < config.epochs:
-                return {}
-            return {"test": evaluate_on(trainer, batches.test_batches())}
+                return looked
+            return {"test": evaluate_on(trainer, batches.test_batches())} | looked
 
         with contextlib.ExitStack() as stack:
             watcher: Watcher = Unwatched()

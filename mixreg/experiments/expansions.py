@@ -1,0 +1,176 @@
+"""Discussion: two second-order expansions of the Mixup risk and the exact risk, over α.
+
+The paper expands around modified data (Theorem 3), Zhang et al. (2021, Lemma 3.1) around unmixed data. The paper says
+that its own expansion becomes exact as α → ∞ and the other one does not; `docs/errata.md` shows that it does so as
+α → 0. Both are measured on networks trained with Mixup, against the exact risk over all pairs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mixreg import risk
+from mixreg.experiments.claims import Claim, Part, exceeds, stays_within
+from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, rounded
+from mixreg.experiments.store import Run
+from mixreg.mixing import Mixup
+from mixreg.streams import stream, stream_seed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_CURVES = {
+    "exact": ("exact Mixup risk", {"color": "black"}),
+    "modified": ("around modified data (Theorem 3)", {"color": "C0", "linestyle": "--"}),
+    "unmixed": ("around unmixed data (Zhang et al.)", {"color": "C3", "linestyle": ":"}),
+}
+# A relative error up to which an expansion counts as exact.
+MARGIN = 1e-3
+
+
+def sizes(scale: str) -> dict[str, Any]:
+    """More points, α and repetitions with the scale."""
+    samples, points, steps, repetitions = {
+        "smoke": (20, 4, 50, 3),
+        "laptop": (60, 11, 500, 5),
+        "paper": (100, 21, 500, 20),
+    }[scale]
+    return {"samples": samples, "points": points, "steps": steps, "repetitions": repetitions}
+
+
+def alphas(chosen: Sizes) -> list[float]:
+    """From 0.001 to 1000."""
+    return [float(f"{alpha:.4g}") for alpha in np.logspace(-3, 3, chosen["points"])]
+
+
+def runs(chosen: Sizes) -> list[Run]:
+    """One network per repetition."""
+    shared = {"samples": chosen["samples"], "steps": chosen["steps"], "alphas": alphas(chosen)}
+    return [Run("expansions", {**shared, "seed": seed}) for seed in range(chosen["repetitions"])]
+
+
+def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
+    """A 2–16–2 tanh network is trained with Mixup (α = 1) on two moons; then all three risks for every α."""
+    from sklearn.datasets import make_moons
+
+    points, labels = make_moons(settings["samples"], noise=0.2, random_state=settings["seed"])
+    x, y = torch.tensor(points), torch.tensor(labels)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_seed("expansions", settings["seed"]))
+        net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 2)).double()
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.02)
+    mix = Mixup(1.0, num_classes=2, generator=stream("expansions", settings["seed"]))
+    for _ in range(settings["steps"]):
+        mixed, soft = mix(x, y)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(mixed), soft).backward()
+        optimizer.step()
+    found: dict[str, list[float]] = {name: [] for name in _CURVES}
+    for done, alpha in enumerate(settings["alphas"], start=1):
+        exact = risk.mixup(net, x, y, alpha)
+        assert isinstance(exact, torch.Tensor)
+        found["exact"].append(float(exact))
+        for name in ("modified", "unmixed"):
+            found[name].append(float(risk.quadratic(net, x, y, alpha, expansion=name).total))
+        progress(done / len(settings["alphas"]))
+    errors = {
+        name: [abs(a / b - 1) for a, b in zip(found[name], found["exact"], strict=True)]
+        for name in ("modified", "unmixed")
+    }
+    return rounded(found | {"errors": errors})
+
+
+def _rows(results: Results, chosen: Sizes, name: str, of_errors: bool = False) -> np.ndarray:
+    """Repetitions × α."""
+    found = [results[run.key] for run in runs(chosen)]
+    return np.array([one["errors"][name] if of_errors else one[name] for one in found])
+
+
+def figure(results: Results, chosen: Sizes) -> Figure:
+    """Risks on the left, relative errors on the right."""
+    from matplotlib.figure import Figure
+
+    from mixreg.report.curves import caption, mean_curve
+
+    drawing = Figure(figsize=(11, 4.4), layout="constrained")
+    left, right = drawing.subplots(1, 2)
+    for name, (label, style) in _CURVES.items():
+        mean_curve(left, alphas(chosen), _rows(results, chosen, name), label, **style)
+        if name != "exact":
+            typical = np.exp(np.log(np.maximum(_rows(results, chosen, name, True), 1e-16)).mean(0))
+            right.loglog(alphas(chosen), typical, label=label, **style)
+    left.set(xscale="log", xlabel="α", title="cross-entropy risk")
+    right.set(xlabel="α", title="relative error, geometric mean")
+    left.legend(fontsize=8)
+    caption(
+        drawing,
+        f"2–16–2 tanh network trained with Mixup (α = 1, {chosen['steps']} steps) on two moons, {chosen['samples']} "
+        f"points, noise 0.2; exact risk over all pairs; mean and 95 % interval of {chosen['repetitions']} repetitions",
+    )
+    return drawing
+
+
+def table(results: Results, chosen: Sizes) -> Table:
+    """Risks and errors at some α."""
+    from mixreg.report.intervals import interval
+
+    grid = alphas(chosen)
+    shown = sorted({round(k * (len(grid) - 1) / 6) for k in range(7)})
+    rows = []
+    for index in shown:
+        cells = [f"{interval(_rows(results, chosen, name)[:, index].tolist()):.4f}" for name in _CURVES]
+        errors = [f"{_rows(results, chosen, name, True)[:, index].mean():.1e}" for name in ("modified", "unmixed")]
+        rows.append([f"{grid[index]:g}", *cells, *errors])
+    heads = ["exact risk", "around modified data", "around unmixed data", "error, modified", "error, unmixed"]
+    return Table(["α", *heads], rows)
+
+
+def claims(results: Results, chosen: Sizes) -> list[Claim]:
+    """Where the expansion becomes exact, and which of the two is closer."""
+    nothing = [0.0] * chosen["repetitions"]
+    ours, theirs = (_rows(results, chosen, name, True) for name in ("modified", "unmixed"))
+    ends = {"0": 0, "∞": -1}
+    values = {name: f"α = {alphas(chosen)[index]:g}" for name, index in ends.items()}
+
+    def exact_at(end: str) -> tuple[Part]:
+        about = f"relative error at {values[end]} (margin {MARGIN:g})"
+        return (stays_within(about, ours[:, ends[end]].tolist(), nothing, MARGIN),)
+
+    apart = f"relative error at {values['∞']}, unmixed − modified"
+    return [
+        Claim(
+            "the expansion becomes exact as α → ∞ (as printed)",
+            "The expansion around modified data converges to the exact risk as α → ∞.",
+            "Discussion, comparison with related work",
+            exact_at("∞"),
+        ),
+        Claim(
+            "the expansion becomes exact as α → 0 (corrected)",
+            "The expansion around modified data converges to the exact risk as α → 0.",
+            "docs/errata.md",
+            exact_at("0"),
+        ),
+        Claim(
+            "for strong mixing it is closer than the expansion around unmixed data",
+            "As α → ∞ the expansion around modified data is closer to the exact risk than that around unmixed data.",
+            "Discussion, comparison with related work",
+            (exceeds(apart, theirs[:, -1].tolist(), ours[:, -1].tolist()),),
+        ),
+    ]
+
+
+EXPERIMENT = Experiment(
+    "expansions",
+    "Discussion, comparison with related work",
+    "The exact Mixup risk and its expansions around modified and around unmixed data, over α.",
+    sizes,
+    runs,
+    figure,
+    table,
+    claims,
+)

@@ -1,0 +1,177 @@
+"""Proposition on label smoothing: how much surer, at most, a linear model is after its labels were smoothed.
+
+    θ̄ · mean H(p_i) + (1 − θ̄) · H(ȳ) ≤ mean H(p̃_i)
+
+with both models fitted to convergence (`mixreg.smoothing.entropy_bound`), over α and datasets whose classes a linear
+model does not separate.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from mixreg.experiments.claims import Claim, exceeds
+from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, rounded
+from mixreg.experiments.store import Run
+from mixreg.smoothing import entropy_bound
+from mixreg.streams import stream
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Data, and how many principal components of it a linear model may see.
+_DATASETS = {"iris": 2, "wine": 2, "breast cancer": 2, "digits": 6}
+# Newton's method leaves the entropies this uncertain.
+ROUNDING = 1e-7
+
+
+def sizes(scale: str) -> dict[str, Any]:
+    """More data, more α, more repetitions with the scale."""
+    alphas = {"smoke": [0.3, 3.0], "laptop": [0.1, 0.3, 1.0, 3.0, 10.0]}
+    repetitions = {"smoke": 3, "laptop": 5, "paper": 20}[scale]
+    datasets = list(_DATASETS) if scale != "smoke" else ["iris", "breast cancer"]
+    return {
+        "datasets": datasets,
+        "alphas": alphas.get(scale, [0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0]),
+        "repetitions": repetitions,
+    }
+
+
+def runs(chosen: Sizes) -> list[Run]:
+    """One run per dataset and repetition, all α."""
+    return [
+        Run("label-smoothing", {"data": data, "alphas": list(chosen["alphas"]), "seed": seed})
+        for data in chosen["datasets"]
+        for seed in range(chosen["repetitions"])
+    ]
+
+
+def points(name: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A random 80 % of a dataset on its first principal components, with a constant input; and its labels."""
+    from sklearn import datasets
+    from sklearn.decomposition import PCA
+    from sklearn.preprocessing import StandardScaler
+
+    load = {
+        "iris": datasets.load_iris,
+        "wine": datasets.load_wine,
+        "breast cancer": datasets.load_breast_cancer,
+        "digits": datasets.load_digits,
+    }[name]
+    x, y = load(return_X_y=True)
+    kept = torch.randperm(len(y), generator=stream("label smoothing", name, seed))[: round(0.8 * len(y))].numpy()
+    scaled = StandardScaler().fit_transform(x)[kept]
+    seen = PCA(_DATASETS[name], svd_solver="full").fit_transform(scaled)
+    labels = torch.from_numpy(y[kept]).long()
+    # Some labels are wrong, so that no line separates the classes.
+    wrong = stream("label smoothing, noise", name, seed)
+    flipped = torch.randperm(len(labels), generator=wrong)[: len(labels) // 20]
+    labels[flipped] = (labels[flipped] + 1) % (int(labels.max()) + 1)
+    return torch.from_numpy(np.column_stack([seen, np.ones(len(seen))])), labels
+
+
+def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
+    """Both sides of the bound, for every α."""
+    x, y = points(settings["data"], settings["seed"])
+    found: dict[str, list[float]] = {"lower": [], "smoothed": [], "plain": [], "mean_label": [], "gap": []}
+    for done, alpha in enumerate(settings["alphas"], start=1):
+        bound = entropy_bound(x, y, alpha)
+        for name in ("lower", "smoothed", "plain", "mean_label"):
+            found[name].append(float(getattr(bound, name)))
+        found["gap"].append(float(bound.smoothed - bound.lower))
+        progress(done / len(settings["alphas"]))
+    return rounded(found)
+
+
+def _rows(results: Results, chosen: Sizes, data: str, key: str) -> np.ndarray:
+    """Repetitions × α."""
+    found = [run for run in runs(chosen) if run.settings["data"] == data]
+    return np.array([results[run.key][key] for run in found])
+
+
+def figure(results: Results, chosen: Sizes) -> Figure:
+    """Mean entropy of predictions over α, with and without smoothing, above the bound."""
+    from matplotlib.figure import Figure
+
+    from mixreg.report.curves import caption, mean_curve
+
+    datasets = chosen["datasets"]
+    drawing = Figure(figsize=(1 + 3.6 * len(datasets), 4), layout="constrained")
+    styles = {
+        "smoothed": ("labels smoothed", {"color": "C4", "marker": "."}),
+        "lower": ("lower bound", {"color": "black", "linestyle": ":"}),
+        "plain": ("labels as they are", {"color": "C7"}),
+    }
+    for place, data in zip(drawing.subplots(1, len(datasets), squeeze=False)[0], datasets, strict=True):
+        for key, (label, style) in styles.items():
+            mean_curve(place, chosen["alphas"], _rows(results, chosen, data, key), label, **style)
+        place.set(xscale="log", xlabel="α", title=f"{data}, {_DATASETS[data]} components")
+    drawing.axes[0].set(ylabel="mean entropy of predictions")
+    drawing.axes[0].legend(fontsize=8)
+    caption(
+        drawing,
+        "Linear models with cross-entropy, fitted to convergence; principal components of scikit-learn's datasets, "
+        f"random 80 %, 5 % of labels flipped; mean and 95 % interval of {chosen['repetitions']} repetitions",
+    )
+    return drawing
+
+
+def table(results: Results, chosen: Sizes) -> Table:
+    """The entropies of the figure."""
+    from mixreg.report.intervals import interval
+
+    rows = []
+    for data in chosen["datasets"]:
+        for index, alpha in enumerate(chosen["alphas"]):
+            cells = [
+                interval(_rows(results, chosen, data, key)[:, index].tolist()) for key in ("plain", "lower", "smoothed")
+            ]
+            rows.append([data, f"{alpha:g}", *(f"{cell:.4f}" for cell in cells)])
+    return Table(["data", "α", "H(p), plain", "lower bound", "H(p̃), smoothed"], rows)
+
+
+def claims(results: Results, chosen: Sizes) -> list[Claim]:
+    """The bound, and what follows from it."""
+    nothing = [0.0] * chosen["repetitions"]
+
+    def least(data: str, key: str) -> list[float]:
+        """Over α, with room for the fits' rounding."""
+        if key == "gap":
+            found = _rows(results, chosen, data, "gap")
+        else:
+            found = _rows(results, chosen, data, "smoothed") - _rows(results, chosen, data, "plain")
+        return (found.min(1) + ROUNDING).tolist()
+
+    return [
+        Claim(
+            "the entropy bound",
+            "θ̄ mean H(p) + (1 − θ̄) H(ȳ) ≤ mean H(p̃) for every α.",
+            "Proposition on label smoothing",
+            tuple(exceeds(f"{data}: smallest gap over α", least(data, "gap"), nothing) for data in chosen["datasets"]),
+        ),
+        Claim(
+            "label smoothing raises the entropy of predictions",
+            "mean H(p) ≤ mean H(p̃) for every α.",
+            "Proposition on label smoothing",
+            tuple(
+                exceeds(f"{data}: smallest increase over α", least(data, "increase"), nothing)
+                for data in chosen["datasets"]
+            ),
+        ),
+    ]
+
+
+EXPERIMENT = Experiment(
+    "label-smoothing",
+    "Proposition on label smoothing",
+    "The entropy of predictions with and without label smoothing, and its lower bound, over α and datasets.",
+    sizes,
+    runs,
+    figure,
+    table,
+    claims,
+)

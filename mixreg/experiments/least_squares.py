@@ -1,0 +1,176 @@
+"""Corollary on the squared error: Mixup leaves linear regression as it is.
+
+The exact Mixup risk of x ↦ W x + b is minimised over all pairs, with a Gauss rule for λ that is exact for it: a
+weighted least-squares problem on all mixed points, solved without any formula of the paper. Its solution is compared
+with ordinary least squares, and its value at other W with eq. (mixupOLS), corrected and as printed (see
+`mixreg.least_squares`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mixreg.experiments.claims import Claim, stays_within
+from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, rounded
+from mixreg.experiments.store import Run
+from mixreg.least_squares import linear_mixup_risk, ordinary_least_squares, printed_linear_mixup_risk
+from mixreg.quadrature import lambda_nodes
+from mixreg.streams import stream
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Relative distances up to which two solutions, or two risks, count as equal.
+MARGIN = 1e-8
+
+
+def sizes(scale: str) -> dict[str, Any]:
+    """More points and repetitions with the scale."""
+    samples, repetitions = {"smoke": (40, 3), "laptop": (100, 10), "paper": (200, 30)}[scale]
+    return {"samples": samples, "repetitions": repetitions, "alphas": [0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0]}
+
+
+def runs(chosen: Sizes) -> list[Run]:
+    """One run per repetition, all α."""
+    shared = {key: chosen[key] for key in ("samples", "alphas")}
+    return [Run("least-squares", {**shared, "seed": seed}) for seed in range(chosen["repetitions"])]
+
+
+def mixed_rows(x: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
+    """All mixed pairs at two nodes, exact for quadratic functions: inputs, outputs and weights that sum to 1."""
+    nodes, weights = lambda_nodes(alpha, 2)
+    n = len(x)
+    i, j = torch.arange(n).repeat_interleave(n), torch.arange(n).repeat(n)
+    mixed = [(share * x[i] + (1 - share) * x[j], share * y[i] + (1 - share) * y[j]) for share in nodes]
+    return torch.cat([m[0] for m in mixed]), torch.cat([m[1] for m in mixed]), weights.repeat_interleave(n * n) / n**2
+
+
+def minimiser(x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+    """(W, b) that minimises Σ w ‖y − W x − b‖², c × (d + 1)."""
+    root = weights.sqrt().unsqueeze(1)
+    design = torch.cat([x, torch.ones(len(x), 1, dtype=x.dtype)], 1)
+    solved: Tensor = torch.linalg.lstsq(root * design, root * y).solution
+    return solved.T
+
+
+def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
+    """Distances and risks over α, on a random part of scikit-learn's diabetes data with two made-up outputs beside."""
+    from sklearn.datasets import load_diabetes
+
+    generator = stream("least squares", settings["seed"])
+    points, target = load_diabetes(return_X_y=True)
+    chosen = torch.randperm(len(target), generator=generator)[: settings["samples"]]
+    x = torch.from_numpy(points)[chosen] * 20
+    noise = torch.randn(len(chosen), 2, generator=generator, dtype=torch.float64)
+    made_up = torch.stack([x[:, 2] * x[:, 3], x[:, 8].tanh()], 1) + 0.3 * noise
+    y = torch.cat([torch.from_numpy(target)[chosen].unsqueeze(1) / 100, made_up], 1)
+    ordinary = torch.cat([part.reshape(y.shape[1], -1) for part in ordinary_least_squares(x, y)], 1)
+    # Formulae are compared away from the minimum, where every term counts.
+    elsewhere = ordinary + torch.randn(ordinary.shape, generator=generator, dtype=torch.float64)
+    weight, bias = elsewhere[:, :-1], elsewhere[:, -1]
+    found: dict[str, list[float]] = {"distance": [], "exact": [], "corrected": [], "printed": []}
+    for alpha in settings["alphas"]:
+        inputs, outputs, weights = mixed_rows(x, y, alpha)
+        solution = minimiser(inputs, outputs, weights)
+        found["distance"].append(float((solution - ordinary).norm() / ordinary.norm()))
+        residual = outputs - inputs @ weight.T - bias
+        found["exact"].append(float(0.5 * (weights * residual.square().sum(1)).sum()))
+        found["corrected"].append(float(linear_mixup_risk(weight, bias, x, y, alpha)))
+        found["printed"].append(float(printed_linear_mixup_risk(weight, bias, x, y, alpha)))
+    # Relative errors before rounding, which would hide them.
+    errors = {
+        name: [abs(a / b - 1) for a, b in zip(found[name], found["exact"], strict=True)]
+        for name in ("corrected", "printed")
+    }
+    return rounded(found | {"errors": errors})
+
+
+def _rows(results: Results, chosen: Sizes, key: str) -> list[list[float]]:
+    """Repetitions × α."""
+    found = [results[run.key] for run in runs(chosen)]
+    return [one["errors"][key] if key in one["errors"] else one[key] for one in found]
+
+
+def figure(results: Results, chosen: Sizes) -> Figure:
+    """Distance of the minimisers, and errors of the two formulae."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    from mixreg.report.curves import caption
+
+    drawing = Figure(figsize=(11, 4.2), layout="constrained")
+    left, right = drawing.subplots(1, 2)
+    alphas = chosen["alphas"]
+    left.loglog(alphas, np.max(_rows(results, chosen, "distance"), 0), "C3.-")
+    left.set(ylim=(1e-18, 1), title="largest distance of the Mixup minimiser from least squares, relative", xlabel="α")
+    for key, colour in (("printed", "C7"), ("corrected", "C0")):
+        # Exact agreement is drawn at the smallest number float64 tells from 1.
+        worst = np.maximum(np.max(_rows(results, chosen, key), 0), np.finfo(float).eps)
+        right.loglog(alphas, worst, ".-", color=colour, label=f"eq. (mixupOLS) {key}")
+    right.set(ylim=(1e-17, 10), title="largest relative error of the formula for the Mixup risk", xlabel="α")
+    right.legend(loc="center right")
+    caption(
+        drawing,
+        f"Linear regression on {chosen['samples']} points of the diabetes data, 10 inputs, 3 outputs; exact Mixup risk "
+        f"over all pairs; worst of {chosen['repetitions']} repetitions",
+    )
+    return drawing
+
+
+def table(results: Results, chosen: Sizes) -> Table:
+    """The worst repetition for each α."""
+    columns = {
+        "distance": "minimisers' distance",
+        "corrected": "error of the corrected formula",
+        "printed": "error of the printed one",
+    }
+    worst = {key: [max(column) for column in zip(*_rows(results, chosen, key), strict=True)] for key in columns}
+    rows = [
+        [f"{alpha:g}", *(f"{worst[key][index]:.1e}" for key in columns)] for index, alpha in enumerate(chosen["alphas"])
+    ]
+    return Table(["α", *columns.values()], rows)
+
+
+def claims(results: Results, chosen: Sizes) -> list[Claim]:
+    """Equality up to rounding."""
+    nothing = [0.0] * chosen["repetitions"]
+
+    def worst(key: str) -> list[float]:
+        return [max(row) for row in _rows(results, chosen, key)]
+
+    return [
+        Claim(
+            "Mixup has no effect on linear least squares",
+            "The linear model that minimises the Mixup risk is the ordinary least-squares solution.",
+            "Corollary on the squared error",
+            (stays_within(f"relative distance, worst α (margin {MARGIN:g})", worst("distance"), nothing, MARGIN),),
+        ),
+        Claim(
+            "the Mixup risk of linear models, corrected constants",
+            "(2σ² + θ̄² + (1−θ̄)²) · mean ℓ + ½‖b − b̄‖² is the exact Mixup risk.",
+            "eq. (mixupOLS), corrected",
+            (stays_within(f"relative error, worst α (margin {MARGIN:g})", worst("corrected"), nothing, MARGIN),),
+        ),
+        Claim(
+            "the Mixup risk of linear models, constants as printed",
+            "(2σ² + 2θ̄² + (1−θ̄)²)/2 · mean ℓ + ‖b − b̄‖² is the exact Mixup risk up to a constant.",
+            "eq. (mixupOLS), as printed",
+            (stays_within(f"relative error, worst α (margin {MARGIN:g})", worst("printed"), nothing, MARGIN),),
+        ),
+    ]
+
+
+EXPERIMENT = Experiment(
+    "least-squares",
+    "Corollary on the squared error",
+    "Mixup leaves linear regression unchanged; the formula for its risk, corrected and as printed.",
+    sizes,
+    runs,
+    figure,
+    table,
+    claims,
+)

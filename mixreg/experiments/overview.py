@@ -1,0 +1,181 @@
+"""Figure 1: the Bayes classifiers of original, Mixup and modified data, and how they differ.
+
+The data is a mixture of Gaussians N(m_k, s² I) along two moons, so that all three classifiers are known. A mixed pair
+of components k and l is Gaussian too, given λ, and carries the label λ y_k + (1 − λ) y_l:
+
+    E[y | x]        = Σ_k y_k N(x; m_k, s²) / Σ_k N(x; m_k, s²)
+    E[ŷ | x̂]        = ∫ Σ_kl (λ y_k + (1 − λ) y_l) N(x̂; λ m_k + (1 − λ) m_l, (λ² + (1 − λ)²) s²) dλ / ∫ Σ_kl N(…) dλ
+    E[ỹ | x̃]        = ȳ + θ̄ (E[y | x = x̄ + (x̃ − x̄) / θ̄] − ȳ).
+
+Each classifier decides where its regression function is ½.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mixreg.experiments.claims import Claim
+from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, rounded
+from mixreg.experiments.store import Run
+from mixreg.mixing import Mixup
+from mixreg.quadrature import theta_nodes
+from mixreg.streams import stream
+from mixreg.theta import scalar_forms
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_BOUNDS = (-1.8, 2.8, -1.5, 2.0)
+_ZOOM = (-0.45, 0.65, 0.05, 0.85)
+_COLOURS = {"original": "black", "mixup": "C3", "modified": "C0"}
+_TITLES = {"original": "original data", "mixup": "Mixup data", "modified": "modified data"}
+
+
+def sizes(scale: str) -> dict[str, Any]:
+    """The grid grows; the mixture is the same."""
+    side = {"smoke": 40, "laptop": 90, "paper": 140}[scale]
+    return {"alpha": 1.0, "components": 12, "spread": 0.12, "points": 300, "side": side}
+
+
+def runs(chosen: Sizes) -> list[Run]:
+    """One computation, without any training."""
+    return [Run("overview", dict(chosen))]
+
+
+def components(count: int) -> tuple[Tensor, Tensor]:
+    """Means along two moons and their classes: 2·count × 2, and 2·count zeros and ones."""
+    angle = torch.linspace(0, math.pi, count, dtype=torch.float64)
+    upper = torch.stack([angle.cos(), angle.sin()], 1)
+    lower = torch.stack([1 - angle.cos(), 0.5 - angle.sin()], 1)
+    return torch.cat([upper, lower]), torch.arange(2).repeat_interleave(count).double()
+
+
+def regression(points: Tensor, means: Tensor, labels: Tensor, variances: Tensor, weights: Tensor) -> Tensor:
+    """E[y | x] of a mixture of Gaussians at points p × 2; means: k × 2, the others: k."""
+    total, labelled = (torch.zeros(len(points), dtype=torch.float64) for _ in range(2))
+    for part in torch.arange(len(means)).split(2000):
+        squared = torch.cdist(points, means[part]).square()
+        density = weights[part] / variances[part] * torch.exp(-squared / (2 * variances[part]))
+        total += density.sum(1)
+        labelled += density @ labels[part]
+    return labelled / total.clamp_min(1e-300)
+
+
+def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
+    """The three regression functions on a grid, and points of each kind."""
+    means, labels = components(settings["components"])
+    variance, theta_mean = settings["spread"] ** 2, scalar_forms(settings["alpha"], "overview").mean
+    x_low, x_high, y_low, y_high = _BOUNDS
+    across = torch.linspace(x_low, x_high, settings["side"], dtype=torch.float64)
+    upwards = torch.linspace(y_low, y_high, settings["side"], dtype=torch.float64)
+    grid = torch.cartesian_prod(upwards, across).flip(1)
+    ones = torch.ones(len(means), dtype=torch.float64)
+    x_mean, y_mean = means.mean(0), labels.mean()
+
+    def original(points: Tensor) -> Tensor:
+        return regression(points, means, labels, variance * ones, ones)
+
+    found = {
+        "original": original(grid),
+        "mixup": _mixed(grid, means, labels, variance, settings["alpha"]),
+        "modified": y_mean + theta_mean * (original(x_mean + (grid - x_mean) / theta_mean) - y_mean),
+    }
+    side = settings["side"]
+    return rounded(
+        {
+            "grid": {"x": across.tolist(), "y": upwards.tolist()},
+            "regression": {name: values.reshape(side, side).tolist() for name, values in found.items()},
+            "points": _points(settings, means, labels, theta_mean),
+        }
+    )
+
+
+def _mixed(grid: Tensor, means: Tensor, labels: Tensor, variance: float, alpha: float) -> Tensor:
+    nodes, weights = theta_nodes(alpha, 24)
+    i, j = (index.reshape(-1) for index in torch.meshgrid(*[torch.arange(len(means))] * 2, indexing="ij"))
+    parts = []
+    for theta, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
+        spread = torch.full((len(i),), (theta**2 + (1 - theta) ** 2) * variance, dtype=torch.float64)
+        middle, label = theta * means[i] + (1 - theta) * means[j], theta * labels[i] + (1 - theta) * labels[j]
+        parts.append((middle, label, spread, torch.full_like(spread, weight)))
+    return regression(grid, *(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+
+def _points(settings: dict[str, Any], means: Tensor, labels: Tensor, theta_mean: float) -> dict[str, Any]:
+    generator = stream("overview")
+    which = torch.randint(len(means), (settings["points"],), generator=generator)
+    x = means[which] + settings["spread"] * torch.randn(len(which), 2, generator=generator, dtype=torch.float64)
+    y = labels[which]
+    mixed, soft = Mixup(settings["alpha"], generator=generator)(x, y)
+    shrunk = x.mean(0) + theta_mean * (x - x.mean(0)), y.mean() + theta_mean * (y - y.mean())
+    kinds = {"original": (x, y), "mixup": (mixed, soft), "modified": shrunk}
+    return {name: {"x": a.tolist(), "y": b.tolist()} for name, (a, b) in kinds.items()}
+
+
+def figure(results: Results, chosen: Sizes) -> Figure:
+    """Three kinds of data with their classifiers; the classifiers together; a zoom."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    from mixreg.report.curves import caption
+
+    result = results[runs(chosen)[0].key]
+    across, upwards = result["grid"]["x"], result["grid"]["y"]
+    drawing = Figure(figsize=(16, 3.7), layout="constrained")
+    axes = drawing.subplots(1, 5)
+    for place, name in zip(axes, _COLOURS, strict=False):
+        x, y = (np.array(result["points"][name][key]) for key in ("x", "y"))
+        place.scatter(x[:, 0], x[:, 1], c=y, cmap="coolwarm", vmin=0, vmax=1, s=10, edgecolor="grey", linewidth=0.2)
+        place.set(title=_TITLES[name])
+    for place in axes:
+        shown = list(_COLOURS) if place in axes[3:] else [list(_COLOURS)[list(axes).index(place)]]
+        for name in shown:
+            values = np.array(result["regression"][name])
+            place.contour(across, upwards, values, levels=[0.5], colors=_COLOURS[name], linewidths=2)
+        place.set(xticks=[], yticks=[], aspect="equal", xlim=_BOUNDS[:2], ylim=_BOUNDS[2:])
+    axes[3].set(title="the three classifiers")
+    low_x, high_x, low_y, high_y = _ZOOM
+    axes[3].plot([low_x, high_x, high_x, low_x, low_x], [low_y, low_y, high_y, high_y, low_y], color="C2", linewidth=1)
+    axes[4].set(title="zoom", xlim=_ZOOM[:2], ylim=_ZOOM[2:])
+    for name, colour in _COLOURS.items():
+        axes[4].plot([], [], color=colour, label=_TITLES[name])
+    axes[4].legend(fontsize=8, loc="lower right")
+    caption(
+        drawing,
+        f"Bayes classifiers (½ of the exact regression function) of a mixture of {2 * chosen['components']} Gaussians "
+        f"along two moons, spread {chosen['spread']:g}; α = {chosen['alpha']:g}; {chosen['points']} points shown; "
+        "computed by quadrature, no repetitions",
+    )
+    return drawing
+
+
+def table(results: Results, chosen: Sizes) -> Table:
+    """How much of the plane the classifiers decide differently."""
+    import numpy as np
+
+    found = {name: np.array(values) > 0.5 for name, values in results[runs(chosen)[0].key]["regression"].items()}
+    pairs = (("original", "mixup"), ("original", "modified"), ("modified", "mixup"))
+    rows = [[f"{_TITLES[a]} and {_TITLES[b]}", f"{(found[a] != found[b]).mean():.2%}"] for a, b in pairs]
+    return Table(["Bayes classifiers of", "part of the picture they decide differently"], rows)
+
+
+def claims(results: Results, chosen: Sizes) -> list[Claim]:
+    """An illustration: nothing to test."""
+    return []
+
+
+EXPERIMENT = Experiment(
+    "overview",
+    "Figure 1",
+    "The Bayes classifiers of original, Mixup and modified data.",
+    sizes,
+    runs,
+    figure,
+    table,
+    claims,
+)

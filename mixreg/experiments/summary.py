@@ -1,0 +1,170 @@
+"""The report of a folder: verdicts first, then a chapter per experiment with figure, table, claims and provenance."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mixreg.experiments.claims import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED, Claim, Part
+from mixreg.experiments.experiment import Experiment, Table
+from mixreg.files import write_bytes
+from mixreg.report import page
+
+_KINDS = {REPRODUCED: "good", NOT_REPRODUCED: "bad", NOT_TESTABLE: "open"}
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What the report says of one experiment.
+
+    Attributes:
+        experiment: which one.
+        entry: scale, changes and sizes it was carried out with.
+        figures: its files, PNG first; none if it could not be carried out.
+        table, claims: its numbers and verdicts.
+        records: its runs with their provenance.
+        lacking: why it could not be carried out.
+    """
+
+    experiment: Experiment
+    entry: dict[str, Any]
+    figures: list[Path]
+    table: Table | None
+    claims: list[Claim]
+    records: list[dict[str, Any]]
+    lacking: list[str]
+
+    @property
+    def command(self) -> str:
+        """The command that gives this chapter."""
+        words = ["mixreg", "reproduce", self.experiment.name, "--scale", self.entry["scale"]]
+        for name, value in self.entry["changes"].items():
+            if name in self.entry["sizes"]:
+                shown = ",".join(str(part) for part in value) if isinstance(value, list) else str(value)
+                words += ["--set", f"{name}={shown}"]
+        return shlex.join(words)
+
+
+def difference(part: Part) -> str:
+    """A mean difference with its interval."""
+    digits = ".2e" if 0 < abs(part.difference) < 1e-4 else ".4f"
+    half = "" if part.half_width is None else f" ± {part.half_width:{digits}}"
+    return f"{part.difference:+{digits}}{half}"
+
+
+def p_value(part: Part) -> str:
+    """A p-value as it is printed."""
+    return "" if part.p_value is None else f"{part.p_value:.1e}"
+
+
+def _verdict(name: str) -> page.Html:
+    return page.verdict(name, _KINDS[name])
+
+
+def write_report(path: Path, chapters: Sequence[Chapter]) -> None:
+    """Write the page."""
+    counts = Counter(claim.verdict for chapter in chapters for claim in chapter.claims)
+    total = ", ".join(f"{counts[name]} {name}" for name in _KINDS if counts[name])
+    lead = [
+        page.element(
+            "p",
+            "Experiments of the paper ",
+            page.element("cite", "On Mixup Regularization"),
+            " (Carratino, Cissé, Jenatton and Vert, JMLR 2022), carried out with mixreg. Every number below comes "
+            "from a run; every claim is tested over repetitions, pair by pair, and called what the test says.",
+        ),
+        page.element("p", page.element("strong", f"Claims: {total or 'none'}.")),
+    ]
+    contents = [("verdicts", "All verdicts")] + [(c.experiment.name, c.experiment.name) for c in chapters]
+    sections = [_verdicts(chapters), *(_chapter(chapter) for chapter in chapters)]
+    write_bytes(path, page.page("mixreg: reproduction report", lead, contents, sections).encode())
+
+
+def _verdicts(chapters: Sequence[Chapter]) -> page.Html:
+    rows = [
+        [
+            page.link(f"#{chapter.experiment.name}", claim.name),
+            page.text(claim.statement),
+            page.text(claim.source),
+            _verdict(claim.verdict),
+        ]
+        for chapter in chapters
+        for claim in chapter.claims
+    ]
+    explained = (
+        "Reproduced: the paired differences have the claimed sign beyond chance (one-sided t-test, p < 0.05; for "
+        "“follows” and “no effect” both tests against a stated margin), in every part of the claim. Not reproduced: "
+        "they have not, whatever the reason. Not testable: too few repetitions, or data that is not at hand."
+    )
+    table = page.grid(["claim", "statement", "in the paper", "verdict"], rows, "Claims of the paper and their verdicts")
+    heading = page.element("h2", "All verdicts")
+    return page.element("section", heading, page.element("p", explained), table, id="verdicts")
+
+
+def _chapter(chapter: Chapter) -> page.Html:
+    experiment = chapter.experiment
+    parts: list[str] = [
+        page.element("h2", f"{experiment.name} ", page.element("span", f"({experiment.paper})", class_="faint")),
+        page.element("p", experiment.title),
+    ]
+    if chapter.lacking:
+        parts.append(page.element("p", "Not carried out: ", "; ".join(chapter.lacking), "."))
+    if chapter.figures:
+        names = " and ".join(f"figures/{figure.name}" for figure in chapter.figures)
+        parts.append(
+            page.picture(chapter.figures[0].read_bytes(), experiment.title, f"{experiment.paper}. Also: {names}.")
+        )
+    if chapter.claims and not chapter.lacking:
+        rows = [
+            [
+                claim.name if index == 0 else "",
+                part.about,
+                difference(part),
+                p_value(part),
+                str(part.repetitions),
+                _verdict(part.verdict),
+            ]
+            for claim in chapter.claims
+            for index, part in enumerate(claim.parts)
+        ]
+        heads = ["claim", "measured", "mean difference ± 95 %", "p", "repetitions", "verdict"]
+        parts.append(page.grid(heads, rows, f"{experiment.name}: claims part by part"))
+    if chapter.table is not None:
+        caption = f"{experiment.name}: mean ± 95 % interval over repetitions"
+        parts.append(page.grid(chapter.table.columns, chapter.table.rows, caption))
+    if chapter.records:
+        parts.append(page.folded("Provenance", _provenance(chapter)))
+    return page.element("section", *parts, id=experiment.name)
+
+
+def _provenance(chapter: Chapter) -> page.Html:
+    origins = [record["provenance"] for record in chapter.records]
+
+    def all_of(*keys: str) -> str:
+        return ", ".join(sorted({" ".join(str(origin.get(key, "?")) for key in keys) for origin in origins}))
+
+    seeds = sorted({str(s) for r in chapter.records if (s := _seed(r["settings"])) is not None}, key=int)
+    finished = [time.strftime("%Y-%m-%d", time.gmtime(record["finished"])) for record in chapter.records]
+    pairs = [
+        ("Command", page.element("code", chapter.command)),
+        ("Sizes", ", ".join(f"{key} = {value}" for key, value in chapter.entry["sizes"].items())),
+        (
+            "Runs",
+            f"{len(chapter.records)}, {sum(origin['seconds'] for origin in origins):,.0f} s of computation in all",
+        ),
+        ("Seeds", ", ".join(seeds) or "one per repetition, from 0 on"),
+        ("Finished", f"{min(finished)} to {max(finished)}"),
+        ("Versions", f"mixreg {all_of('mixreg')}, PyTorch {all_of('torch')}, Python {all_of('python')}"),
+        ("Machine", f"{all_of('system', 'machine')}, {all_of('cores')} cores, {all_of('threads')} threads per run"),
+    ]
+    return page.definitions(pairs)
+
+
+def _seed(settings: dict[str, Any]) -> int | None:
+    found: int | None = settings.get("seed", settings.get("config", {}).get("seed"))
+    return found

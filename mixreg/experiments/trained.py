@@ -1,0 +1,156 @@
+"""The kind of run most experiments are made of: a network is trained, watched, and measured at its end.
+
+Settings, all JSON, the last two optional:
+
+    config         fields of `mixreg.training.config.Config`; the others have their defaults
+    rescale        values of α for which the trained network is also measured rescaled (eq. testmodif)
+    terms          {samples, epochs}: after these epochs, the terms of Theorem 3 on the first training samples
+    corruptions    {source, images}: measures under corruption, by severity; source "generated" makes them
+                   from the first test images, otherwise it is a folder in CIFAR-C's layout
+
+The result holds `log` (a record per epoch), `test` (measures by predictor: plain, and every α of `rescale`),
+`confidence` (its histogram and mean by predictor) and `corruptions` (measures by predictor and severity).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mixreg import risk
+from mixreg.calibration import confidence_histogram
+from mixreg.data.arrays import Dataset, Split
+from mixreg.data.corruptions import corrupted_splits
+from mixreg.data.registry import load
+from mixreg.data.shifted import ShiftedSet, open_shifted
+from mixreg.evaluation.table import outputs
+from mixreg.experiments.experiment import Progress, rounded
+from mixreg.files import replacing
+from mixreg.rescaling import Rescaled
+from mixreg.training.batches import ArrayBatches, Batches
+from mixreg.training.config import Config
+from mixreg.training.folders import open_batches
+from mixreg.training.loop import Trainer, Unwatched
+from mixreg.training.measures import Measures, measure, predict
+from mixreg.training.run import LOG, Engine, Trained, load_trained, train
+
+CONFIDENCE_BINS = 20
+_MEASURES = ("accuracy", "cross_entropy", "ece")
+
+
+def trained_network(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
+    """Carry out such a run, or go on with it."""
+    config = Config(**settings["config"])
+    terms = settings.get("terms")
+
+    def look(trainer: Trainer, epoch: int) -> dict[str, Any]:
+        progress(0.95 * epoch / config.epochs)
+        if terms is None or epoch not in terms["epochs"]:
+            return {}
+        return {"terms": term_values(trainer, terms["samples"])}
+
+    train(config, folder, Engine(workers=0), lambda *_: contextlib.nullcontext(Unwatched()), look=look)
+    trained = load_trained(folder)
+    own = open_batches(config, pixels=trained.pixels, classes=trained.classes)
+    models = predictors(trained, settings["rescale"])
+    result = {"log": _log(folder)} | _on_test(models, own)
+    if settings.get("corruptions") is not None:
+        shifted = corrupted(settings["corruptions"], load(config.data), folder.parent / "corruptions")
+        result["corruptions"] = by_severity(models, trained, shifted)
+    return rounded(result)
+
+
+def predictors(trained: Trained, alphas: list[float]) -> dict[str, nn.Module]:
+    """The plain network, and the rescaled one for each α, which it is named by."""
+    models: dict[str, nn.Module] = {"plain": trained.net}
+    for alpha in alphas:
+        models[f"{alpha:g}"] = Rescaled(trained.net, alpha, trained.rescaled.x_mean, trained.rescaled.y_mean)
+    return models
+
+
+def term_values(trainer: Trainer, samples: int) -> dict[str, float]:
+    """R1 … R4 and the loss on modified data, over the first training samples as a training set of their own."""
+    batches = trainer.batches
+    if not isinstance(batches, ArrayBatches):
+        raise ValueError("the terms of Theorem 3 are measured on datasets in memory")
+    x, y = batches.numbers(batches.x[:samples]), batches.y[:samples]
+    generator = torch.Generator().manual_seed(trainer.config.seed)
+    found = risk.quadratic(trainer.bare, x, y, trainer.config.alpha, generator=generator)
+    assert isinstance(found, risk.Quadratic)
+    names = ("base", "r1", "r2", "r3", "r4", "total")
+    return {name: float(getattr(found, name)) for name in names}
+
+
+def _log(folder: Path) -> list[dict[str, Any]]:
+    """The records of all epochs, but for how long they took: results are a function of settings."""
+    records = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+
+
+def _on_test(models: dict[str, nn.Module], batches: Batches) -> dict[str, Any]:
+    found = outputs(models, batches.test_batches())
+    confidence = {
+        name: {
+            "mean": float(logits.softmax(1).amax(1).mean()),
+            "counts": confidence_histogram(logits, CONFIDENCE_BINS).tolist(),
+        }
+        for name, logits in found.logits.items()
+    }
+    return {
+        "test": {name: measure(logits, found.labels) for name, logits in found.logits.items()},
+        "confidence": confidence,
+    }
+
+
+def corrupted(settings: dict[str, Any], dataset: Dataset, folder: Path) -> ShiftedSet:
+    """The corrupted test images of a dataset: a published folder, or made once and kept in `folder`."""
+    if settings["source"] != "generated":
+        return open_shifted("cifar-c", Path(settings["source"]))
+    place = folder / f"{dataset.name}-{settings['images']}"
+    if not (place / "labels.npy").exists():
+        images = Split(*(part[: settings["images"]] for part in dataset.test))
+        blocks: dict[str, list[np.ndarray]] = {}
+        for name, _, split in corrupted_splits(images):
+            blocks.setdefault(name, []).append(split.x)
+            if len(blocks[name]) == 5:
+                _save_array(place / f"{name}.npy", np.concatenate(blocks[name]))
+        # Written last: with labels the folder is whole.
+        _save_array(place / "labels.npy", np.tile(images.y, 5))
+    return open_shifted("cifar-c", place)
+
+
+def _save_array(path: Path, values: np.ndarray) -> None:
+    with replacing(path) as file:
+        np.save(file, values, allow_pickle=False)
+
+
+def _take(measures: dict[str, Measures], name: str, logits: Tensor, labels: Tensor) -> None:
+    measures[name].update(logits, labels)
+
+
+def by_severity(models: dict[str, nn.Module], trained: Trained, shifted: ShiftedSet) -> dict[str, Any]:
+    """Measures by predictor and severity, averaged over corruptions."""
+    pixels = trained.pixels
+    if pixels is None:
+        raise ValueError("corruptions are of images; this network takes features")
+    rows: dict[str, dict[int, list[dict[str, float]]]] = {name: {} for name in models}
+    for part in shifted.parts():
+        measures = {name: Measures() for name in models}
+        batches = ((pixels.scaled(x), y) for x, y in part.batches())
+        predict(models, batches, partial(_take, measures))
+        for name, found in measures.items():
+            rows[name].setdefault(part.severity, []).append(found.compute())
+    return {
+        name: {
+            str(severity): {m: float(np.mean([row[m] for row in found])) for m in _MEASURES}
+            for severity, found in severities.items()
+        }
+        for name, severities in rows.items()
+    }
