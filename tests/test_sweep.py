@@ -21,15 +21,17 @@ RUNS = [
     for method in ("erm", "mixup", "approximate")
     for alpha in (0.5, 1.0)
 ]
+CONFIG = {"data": "digits", "model": "mlp", "method": "mixup", "epochs": 4, "lr": 0.05}
+RUNS.append(Run("training", {"config": CONFIG, "rescale": [1.0], "terms": {"samples": 20, "epochs": [2, 4]}}))
 DRIVER = """
 import sys, json
 from pathlib import Path
 from mixreg.experiments.store import Run, Store
-from mixreg.experiments.sweep import sweep
+from mixreg.experiments.sweep import Workers, sweep
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     runs = [Run(kind, settings) for kind, settings in json.loads(sys.argv[2])]
-    sweep(runs, Store(folder / "results.sqlite"), folder / "runs", workers=int(sys.argv[3]))
+    sweep(runs, Store(folder / "results.sqlite"), folder / "runs", Workers(int(sys.argv[3])))
 """
 
 
@@ -97,16 +99,42 @@ def test_finished_runs_are_not_carried_out_again(tmp_path: Path) -> None:
         store.put(run, {"by": "hand"}, {})
     told = []
     sweep(RUNS + RUNS, store, tmp_path, report=lambda *state: told.append(state))
-    assert told == [(6, 6, None)]
+    assert told == [(7, 7, None)]
     store.put(RUNS[0], {"by": "another hand"}, {})
     assert store.get(RUNS[:1])[RUNS[0].key] == {"by": "hand"}
-    assert len(store.provenance()) == 6
+    assert [record["key"] for record in store.records(RUNS)] == [run.key for run in RUNS]
 
 
 def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
     wrong = Run("two-moons", SETTINGS | {"method": "magic"})
+    store, told = Store(tmp_path / "results.sqlite"), []
     with pytest.raises(SweepError, match=f"run {wrong.key}.*unknown method 'magic'"):
-        sweep([wrong], Store(tmp_path / "results.sqlite"), tmp_path)
+        sweep([wrong, RUNS[0]], store, tmp_path, report=lambda *state: told.append(state))
+    # The others are carried out all the same.
+    assert set(store.get([wrong, RUNS[0]])) == {RUNS[0].key}
+    assert told[-1][:2] == (2, 2)
+
+
+def test_half_finished_runs_count_in_part(tmp_path: Path) -> None:
+    longer = Run("training", {"config": CONFIG | {"epochs": 60}, "rescale": [1.0]})
+    told = []
+    sweep([longer], Store(tmp_path / "results.sqlite"), tmp_path, report=lambda *state: told.append(state[0]))
+    assert told == sorted(told)
+    assert any(0 < done < 1 for done in told)
+
+
+def test_results_as_text(tmp_path: Path) -> None:
+    first, second = Store(tmp_path / "first.sqlite"), Store(tmp_path / "second.sqlite")
+    for run in RUNS:
+        first.put(run, {"key": run.key}, {"seconds": 1.0})
+    first.write_json(tmp_path / "results.json", RUNS[:4])
+    second.read_json(tmp_path / "results.json")
+    assert second.records(RUNS) == first.records(RUNS[:4])
+    text = (tmp_path / "results.json").read_text()
+    assert text.count("\n") == 6
+    (tmp_path / "wrong.json").write_text(text.replace('"steps":20', '"steps":21'))
+    with pytest.raises(StoreError, match=r"wrong\.json does not hold results: the key of two-moons"):
+        second.read_json(tmp_path / "wrong.json")
 
 
 def test_keys_do_not_depend_on_order_and_files_are_checked(tmp_path: Path) -> None:

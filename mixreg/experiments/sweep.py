@@ -13,6 +13,7 @@ import logging
 import multiprocessing
 import os
 import platform
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -173,6 +174,13 @@ def _result(task: Future[Any]) -> Result | Exception:
     return found
 
 
+def _knock(address: str | None) -> None:
+    """Ray itself waits for minutes before it says that nobody is there."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
 def _on_ray(pending: list[Run], folder: Path, workers: Workers) -> Iterator[Outcome]:
     try:
         import ray
@@ -180,8 +188,9 @@ def _on_ray(pending: list[Run], folder: Path, workers: Workers) -> Iterator[Outc
         raise SweepError("a Ray cluster needs Ray: pip install 'mixreg[ray]'") from error
     address = None if workers.ray_address == "local" else workers.ray_address
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise SweepError(f"no Ray cluster answers at {workers.ray_address!r}: {error}") from error
     try:
         # A dead worker's run is started again by Ray, and goes on from its checkpoint.

@@ -1,0 +1,128 @@
+"""The report as a page: its structure, and what a real browser makes of it."""
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from mixreg.experiments.reproduce import EXPERIMENTS, reproduce
+from mixreg.experiments.sweep import Workers
+from mixreg.report import page
+
+NAMES = ["overview", "two-moons", "least-squares"]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("report")
+    return reproduce(NAMES, "smoke", out, Workers(), lambda *state: None).report
+
+
+class Reader(HTMLParser):
+    """Collects elements, and checks that they are closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[tuple[str, dict]] = []
+
+    def handle_starttag(self, tag: str, attributes: list) -> None:
+        self.found.append((tag, dict(attributes)))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def all(self, tag: str) -> list[dict]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+def test_structure(report: Path) -> None:
+    reader = Reader()
+    reader.feed(report.read_text())
+    assert not reader.open
+    identifiers = [attributes["id"] for _, attributes in reader.found if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+    assert {a["href"] for a in reader.all("a")} <= {f"#{name}" for name in identifiers}
+    assert [a["alt"] for a in reader.all("img")] == [EXPERIMENTS[name].title for name in NAMES]
+    # Whatever scrolls can be reached with the keyboard, and has a name.
+    wide = [a for a in reader.all("div") if a.get("class") == "wide"]
+    assert wide
+    assert all(a["tabindex"] == "0" and a["aria-label"] for a in wide)
+    assert reader.all("html")[0]["lang"] == "en"
+
+
+def test_nothing_comes_from_elsewhere_and_nothing_tells_of_here(report: Path) -> None:
+    text = report.read_text()
+    assert "http" not in re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", text)
+    assert str(Path.home()) not in text
+    assert str(report.parent) not in text
+
+
+def test_given_text_is_escaped() -> None:
+    assert page.element("p", "<script>", title='"') == '<p title="&quot;">&lt;script&gt;</p>'
+    assert page.element("p", page.element("b", "x")) == "<p><b>x</b></p>"
+    assert "<script>" not in page.grid(["<script>"], [["<script>", "<script>"]], "<script>")
+
+
+# Everything a person would notice, measured by the page itself.
+PROBE = """
+<script>
+window.addEventListener("load", () => {
+  const images = [...document.images].map(i => ({loaded: i.complete && i.naturalWidth > 300, width: i.clientWidth}));
+  const contrast = (element) => {
+    const light = (colour) => {
+      const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map(v => v / 255)
+        .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const pair = [getComputedStyle(element).color, getComputedStyle(document.body).backgroundColor].map(light);
+    return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+  };
+  const shown = [...document.querySelectorAll("p, h1, h2, a, .good, .bad, .open, figcaption, caption")]
+    .filter(e => !e.classList.contains("skip"));
+  const order = [...document.querySelectorAll("a, summary, [tabindex]")];
+  const focused = order.filter(e => { e.focus(); return document.activeElement === e; }).length;
+  const result = {images, width: document.documentElement.scrollWidth, view: document.documentElement.clientWidth,
+    contrast: Math.min(...shown.map(contrast)), ground: getComputedStyle(document.body).backgroundColor,
+    reachable: focused === order.length, sections: document.querySelectorAll("section").length};
+  document.body.innerHTML = "<pre id=result>" + JSON.stringify(result) + "</pre>";
+});
+</script></body>
+"""
+
+
+def look(report: Path, tmp_path: Path, size: str, *options: str) -> dict:
+    """Open the page in a browser and let it describe itself."""
+    probed = tmp_path / "probed.html"
+    probed.write_text(report.read_text().replace("</body>", PROBE))
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    command += [f"--window-size={size}", f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000"]
+    command += [*options, "--dump-dom", probed.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    found = re.search(r'<pre id="result">(.*?)</pre>', shown, re.DOTALL)
+    assert found, shown[-2000:]
+    return json.loads(found.group(1))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("size", ["1280,900", "500,900"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_in_a_browser(report: Path, tmp_path: Path, size: str, theme: str) -> None:
+    dark = ["--blink-settings=preferredColorScheme=0"] if theme == "dark" else []
+    seen = look(report, tmp_path, size, *dark)
+    assert len(seen["images"]) == len(NAMES)
+    assert all(image["loaded"] for image in seen["images"])
+    # Nothing but tables scrolls sideways.
+    assert seen["width"] <= seen["view"]
+    assert all(image["width"] <= seen["view"] for image in seen["images"])
+    assert seen["contrast"] >= 4.5
+    assert seen["reachable"]
+    assert seen["sections"] == len(NAMES) + 1
+    assert seen["ground"] == ("rgb(22, 24, 28)" if theme == "dark" else "rgb(255, 255, 255)")
