@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 .PHONY: demo test test-all lint bench clean
 
 demo: $(VENV)/.installed
-	$(BIN)/python examples/digits.py
+	$(BIN)/mixreg reproduce two-moons --scale paper --out out/demo
 
 # One test per core, each with one thread.
 test: lint
@@ -27,6 +27,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/risk.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/moons.py
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -69,13 +69,6 @@ def test_the_demo_prints_its_table_and_writes_its_diagram(tmp_path: Path) -> Non
     assert all(len(row["ECE"]) == 2 for row in rows)
 
 
-def test_the_expansions_example_writes_its_figure(tmp_path: Path) -> None:
-    python("examples/expansions.py", "--points", "3", "--out", str(tmp_path))
-    assert (tmp_path / "expansions.png").read_bytes().startswith(b"\x89PNG")
-    values = json.loads((tmp_path / "values.json").read_text())
-    assert len(values["alpha"]) == len(values["exact Mixup risk"]) == 3
-
-
 def test_interval_is_student_s() -> None:
     from scipy.stats import ttest_1samp
 

@@ -15,22 +15,11 @@ import torch
 from safetensors.torch import load_file
 
 from mixreg import DataMoments
-from mixreg.data import Dataset, Split
-from mixreg.losses import cross_entropy
-from mixreg.streams import stream
-from mixreg.training import Config, preset
+from mixreg.training import Config
 from mixreg.training.batches import (
     ArrayBatches,
-    Pixels,
-    count_steps,
-    crop_and_flip,
-    mean_crop_and_flip,
-    noisy_labels,
-    own_rows,
-    split_holdout,
 )
 from mixreg.training.checkpoint import CheckpointError, load_tensors
-from mixreg.training.methods import make_method
 from mixreg.training.run import Engine, load_trained, train
 
 # PyTorch scripts its own forward-mode rules with what it has itself deprecated.
@@ -183,108 +172,6 @@ def test_means_are_those_of_what_the_network_saw(tmp_path: Path) -> None:
     stored = load_file(tmp_path / "model.safetensors")
     torch.testing.assert_close(stored["x_mean"].double(), moments.x_mean, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(stored["y_mean"].double(), moments.y_mean, rtol=1e-6, atol=1e-7)
-
-
-def pictures(n: int = 40, side: int = 16, channels: int = 3) -> Dataset:
-    generator = np.random.default_rng(0)
-    y = np.arange(n) % 2
-    x = generator.integers(0, 120, (n, side, side, channels), dtype=np.uint8) + (100 * y[:, None, None, None]).astype(
-        np.uint8
-    )
-    return Dataset("pictures", Split(x, y), Split(x[:10], y[:10]), 2)
-
-
-def test_the_mean_over_crops_and_flips_is_exact() -> None:
-    batches = ArrayBatches(pictures(), Config(holdout=0.0))
-    images = batches.x[:1].expand(20_000, -1, -1, -1)
-    sampled = crop_and_flip(images, stream("test")).double()
-    exact = mean_crop_and_flip(images[0].double())
-    standard_error = sampled.std(0) / 20_000**0.5
-    assert ((sampled.mean(0) - exact).abs() <= 5 * standard_error + 1e-9).all()
-
-
-def test_crops_and_flips_are_windows_of_the_padded_image() -> None:
-    images = torch.randint(1, 256, (6, 3, 8, 8), dtype=torch.uint8, generator=stream("images"))
-    padded = torch.nn.functional.pad(images, [4] * 4)
-    for image, result in zip(padded, crop_and_flip(images, stream("crops")), strict=True):
-        windows = [image[:, r : r + 8, c : c + 8] for r in range(9) for c in range(9)]
-        assert any(torch.equal(result, w) or torch.equal(result, w.flip(2)) for w in windows)
-
-
-def test_pixels_are_standardised() -> None:
-    dataset = pictures()
-    pixels = Pixels.of(dataset.train.x)
-    scaled = pixels.scaled(torch.from_numpy(dataset.train.x).permute(0, 3, 1, 2)).double()
-    torch.testing.assert_close(scaled.mean((0, 2, 3)), torch.zeros(3).double(), rtol=0, atol=1e-5)
-    torch.testing.assert_close(scaled.std((0, 2, 3), correction=0), torch.ones(3).double(), rtol=0, atol=1e-5)
-
-
-def test_label_noise_and_held_out_data() -> None:
-    labels = torch.arange(1000) % 7
-    config = Config(label_noise=0.25, holdout=0.2)
-    noisy = noisy_labels(labels, 7, config)
-    assert int((noisy != labels).sum()) == 250
-    assert int(noisy.min()) >= 0
-    assert int(noisy.max()) <= 6
-    kept, held = split_holdout(labels, config)
-    assert len(held) == 200
-    assert torch.equal(torch.cat([kept, held]).sort().values, torch.arange(1000))
-
-
-def test_shares_of_a_batch() -> None:
-    rows = [own_rows(10, rank, 3) for rank in range(3)]
-    assert [list(range(10))[r] for r in rows] == [[0, 1, 2], [3, 4, 5], [6, 7, 8, 9]]
-    for world in (1, 2, 5):
-        assert count_steps(100, 30, world) == 3
-        assert count_steps(118, 51, world) == 3
-        assert count_steps(10, 50, world) == 1
-    with pytest.raises(ValueError, match="batches of 1 samples cannot be shared by 2 processes"):
-        count_steps(100, 1, 2)
-
-
-def test_methods_are_their_definitions() -> None:
-    torch.manual_seed(0)
-    x, y = torch.randn(50, 4), torch.arange(50) % 3
-    means = x.mean(0), torch.bincount(y) / 50
-    net = torch.nn.Linear(4, 3)
-    one_hot = torch.eye(3)[y]
-
-    def value(name: str) -> torch.Tensor:
-        method = make_method(name, 1.0, 3, lambda: means)
-        return method.losses(net, method.prepare(x, y, stream("method")))[0].mean()
-
-    def shrunk(t: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-        return mean + 0.75 * (t - mean)
-
-    torch.testing.assert_close(value("erm"), torch.nn.functional.cross_entropy(net(x), y))
-    expected = cross_entropy(shrunk(one_hot, means[1]), net(shrunk(x, means[0]))).mean()
-    torch.testing.assert_close(value("modified"), expected)
-    torch.testing.assert_close(value("smoothing"), cross_entropy(shrunk(one_hot, means[1]), net(x)).mean())
-
-
-def test_the_papers_schedules() -> None:
-    resnet, lenet, imagenet = preset("cifar-resnet34"), preset("cifar-lenet"), preset("imagenet-resnet50", data="x")
-    for config, drops in ((resnet, (60, 120, 160)), (lenet, (100,)), (imagenet, (66, 133, 177))):
-        rates = [config.lr_at(epoch) for epoch in range(200)]
-        assert [e for e in range(1, 200) if rates[e] != rates[e - 1]] == list(drops)
-        assert rates[-1] == pytest.approx(config.lr * 0.1 ** len(drops))
-    assert [preset("cifar-lenet", epochs=10).lr_at(e) for e in (4, 5)] == pytest.approx([0.01, 0.001])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"method": "magic"}, "unknown method 'magic'; known are erm, mixup"),
-        ({"alpha": -1.0}, r"alpha must lie in \[0, inf\]"),
-        ({"epochs": 0}, "epochs must be at least 1, got 0"),
-        ({"lr": float("nan")}, "lr must be a number of at least 0"),
-        ({"holdout": 1.0}, r"holdout must lie in \[0, 1\)"),
-        ({"drops": (1.5,)}, "fractions of the epochs"),
-    ],
-)
-def test_wrong_settings(change, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        Config(**change)
 
 
 def test_broken_and_foreign_files_are_named(tmp_path: Path) -> None:

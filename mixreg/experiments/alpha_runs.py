@@ -27,7 +27,7 @@ def sizes(scale: str) -> dict[str, Any]:
         return paper | {"datasets": ["cifar10", "cifar100", *at_hand], "alphas": _ALPHAS}
     small = paper | {"model": "lenet"}
     if scale == "smoke":
-        return small | {"datasets": ["digits-32"], "alphas": [0.5, 2.0], "epochs": 1, "repetitions": 3, "images": 20}
+        return small | {"datasets": ["digits-32"], "alphas": [0.5, 2.0], "epochs": 1, "repetitions": 2, "images": 20}
     cifar = [name for name in ("cifar10", "cifar100") if is_at_hand(name)]
     small |= {"alphas": [0.25, 1.0, 4.0], "repetitions": 3}
     if cifar:

@@ -34,6 +34,7 @@ class Table:
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    caption: str = "mean ± 95 % interval over repetitions"
 
 
 def _nothing_missing(sizes: Sizes) -> list[str]:

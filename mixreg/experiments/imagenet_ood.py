@@ -51,8 +51,10 @@ def sizes(scale: str) -> dict[str, Any]:
     shared = {"alphas": [0.25, 0.5], "sets": at_hand}
     if scale == "paper":
         return shared | {"model": "resnet50", "epochs": 200, "image_size": 224, "batch_size": 4096, "repetitions": 10}
-    small = {"model": "lenet", "image_size": 32, "batch_size": 256, "repetitions": 3}
-    return shared | small | {"epochs": 1 if scale == "smoke" else 5}
+    small = {"model": "lenet", "image_size": 32, "batch_size": 256}
+    if scale == "smoke":
+        return shared | small | {"epochs": 1, "repetitions": 2}
+    return shared | small | {"epochs": 5, "repetitions": 3}
 
 
 def run(chosen: Sizes, alpha: float, seed: int) -> Run:

@@ -132,7 +132,7 @@ def table(results: Results, chosen: Sizes) -> Table:
     rows = [
         [f"{alpha:g}", *(f"{worst[key][index]:.1e}" for key in columns)] for index, alpha in enumerate(chosen["alphas"])
     ]
-    return Table(["α", *columns.values()], rows)
+    return Table(["α", *columns.values()], rows, "the worst repetition; distances and errors are relative")
 
 
 def claims(results: Results, chosen: Sizes) -> list[Claim]:

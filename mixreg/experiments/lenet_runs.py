@@ -27,7 +27,7 @@ _CIFAR = {"data": "cifar10", "model": "lenet", "lr": 0.01, "alpha": 1.0}
 def sizes(scale: str) -> dict[str, Any]:
     """Digits with a small network where CIFAR-10 is not at hand (and always for a smoke test)."""
     if scale == "smoke":
-        return _EMBEDDED | {"epochs": 3, "repetitions": 3, "samples": 60, "looks": 2}
+        return _EMBEDDED | {"epochs": 3, "repetitions": 2, "samples": 60, "looks": 2}
     if scale == "paper":
         return _CIFAR | {"epochs": 200, "repetitions": 10, "samples": 1000, "looks": 10}
     if is_at_hand("cifar10"):

@@ -161,7 +161,7 @@ def table(results: Results, chosen: Sizes) -> Table:
     found = {name: np.array(values) > 0.5 for name, values in results[runs(chosen)[0].key]["regression"].items()}
     pairs = (("original", "mixup"), ("original", "modified"), ("modified", "mixup"))
     rows = [[f"{_TITLES[a]} and {_TITLES[b]}", f"{(found[a] != found[b]).mean():.2%}"] for a, b in pairs]
-    return Table(["Bayes classifiers of", "part of the picture they decide differently"], rows)
+    return Table(["Bayes classifiers of", "part of the picture"], rows, "where two classifiers decide differently")
 
 
 def claims(results: Results, chosen: Sizes) -> list[Claim]:

@@ -135,8 +135,8 @@ def _chapter(chapter: Chapter) -> page.Html:
         heads = ["claim", "measured", "mean difference ± 95 %", "p", "repetitions", "verdict"]
         parts.append(page.grid(heads, rows, f"{experiment.name}: claims part by part"))
     if chapter.table is not None:
-        caption = f"{experiment.name}: mean ± 95 % interval over repetitions"
-        parts.append(page.grid(chapter.table.columns, chapter.table.rows, caption))
+        table = chapter.table
+        parts.append(page.grid(table.columns, table.rows, f"{experiment.name}: {table.caption}"))
     if chapter.records:
         parts.append(page.folded("Provenance", _provenance(chapter)))
     return page.element("section", *parts, id=experiment.name)

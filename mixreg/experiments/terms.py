@@ -59,6 +59,9 @@ def figure(results: Results, sizes: Sizes) -> Figure:
             style = {"color": lenet_runs.COLOURS[method], "marker": "."}
             mean_curve(place, epochs, _looks(results, sizes, method, term), lenet_runs.METHODS[method], **style)
         place.set(title=title, xlabel="epoch")
+        if term in ("r1", "r3"):
+            # Alone they grow with 1/p where predictions p are very sure, and cancel.
+            place.set_yscale("symlog", linthresh=1.0)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     axes[1, 2].axis("off")
     axes[1, 2].legend(handles, labels, loc="center")

@@ -29,7 +29,7 @@ MARGIN = 0.02
 def sizes(scale: str) -> dict[str, Any]:
     """The paper's 30 repetitions, or fewer."""
     if scale == "smoke":
-        return {"alpha": 1.0, "repetitions": 4, "steps": 60, "features": 100, "looks": 6}
+        return {"alpha": 1.0, "repetitions": 2, "steps": 60, "features": 100, "looks": 6}
     repetitions = 30 if scale == "paper" else 10
     return {"alpha": 1.0, "repetitions": repetitions, "steps": 1000, "features": 1000, "looks": 50}
 
