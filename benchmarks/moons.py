@@ -1,6 +1,6 @@
 """Two moons: all repetitions in one computation beside one after another; the same code, the same results.
 
-    python benchmarks/moons.py
+python benchmarks/moons.py
 """
 
 from __future__ import annotations

@@ -42,7 +42,11 @@ class Recycler:
 
     def empty_like(self, x: Tensor) -> Tensor:
         """An uninitialised tensor of the shape, floating dtype and memory format of the CPU tensor `x`."""
-        if x.nbytes < WORTHWHILE_BYTES or x.dtype not in _NUMPY_DTYPE:
+        return self.scratch_like(x) if x.nbytes >= WORTHWHILE_BYTES else torch.empty_like(x)
+
+    def scratch_like(self, x: Tensor) -> Tensor:
+        """The same for something short-lived, whatever its size: the memory will be free when it is asked for again."""
+        if x.dtype not in _NUMPY_DTYPE:
             return torch.empty_like(x)
         layout = (x.dtype, x.shape, x.stride())
         with self._lock:

@@ -86,7 +86,7 @@ def mix(
         return x.lerp_(partner, share) if inplace else torch.lerp(x, partner, share)
     # Two dimensions are quicker to walk than many, and the result may overwrite the gathered partners.
     rows, share = x.view(x.shape[0], -1), share.view(-1, 1)
-    if x.nbytes < WORTHWHILE_BYTES:
+    if x.nbytes < WORTHWHILE_BYTES and not inplace:
         scratch = rows.index_select(0, index)
     else:
         scratch = torch.index_select(rows, 0, index, out=allocate(x).view(rows.shape))
@@ -205,14 +205,15 @@ class Mixup:
         # Targets first: in place, they may be the very tensor that is about to be overwritten.
         is_wide = is_class_index(y) and y.ndim == 1 and values.shape[1] > LARGEST_TABLE
         mixed_y = _mix_one_hot_(values, y, pairing) if is_wide else mix(values, pairing)
+        allocate = self._recycler.scratch_like if inplace else self._recycler.empty_like
         if isinstance(x, Tensor):
-            return mix(x, pairing, inplace, self._recycler.empty_like), mixed_y
+            return mix(x, pairing, inplace, allocate), mixed_y
         mixed: dict[int, Tensor] = {}
 
         def mix_once(tensor: Tensor) -> Tensor:
             # A tensor that occurs twice in x is mixed once.
             if id(tensor) not in mixed:
-                mixed[id(tensor)] = mix(tensor, pairing, inplace, self._recycler.empty_like)
+                mixed[id(tensor)] = mix(tensor, pairing, inplace, allocate)
             return mixed[id(tensor)]
 
         return rebuild(x, mix_once), mixed_y

@@ -35,12 +35,13 @@ nothing cancels or underflows at any α, there is no rejection, and the draw is 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+Array: TypeAlias = "np.ndarray[Any, Any]"
 _NUMPY_DTYPE = {torch.float32: np.float32, torch.float64: np.float64}
 
 # Below ⅛ consecutive Taylor terms shrink by at least 4 and 27 of them reach the last bit of a float64.
@@ -99,8 +100,9 @@ def beta_draw(alpha: float | Tensor, draw: Draw) -> Tensor:
     """
     if _is_uniform(alpha):
         return torch.rand(draw.shape, generator=draw.generator, dtype=draw.dtype, device=draw.device)
-    uniform, cosine = _uniform_and_cosine(torch, draw)
-    share = _smaller_part(torch, alpha, uniform, cosine)
+    uniform, angle = _uniform_pair(draw)
+    cosine = torch.cos(angle * (2 * math.pi))
+    share = _smaller_part(alpha, uniform, cosine)
     return torch.where(cosine > 0, 1 - share, share).to(draw.dtype)
 
 
@@ -108,12 +110,12 @@ def smaller_part_draw(alpha: float | Tensor, draw: Draw) -> Tensor:
     """Independent draws of min(λ, 1 − λ) = 1 − θ, with full relative accuracy; arguments as for `beta_draw`."""
     if _is_uniform(alpha):
         return torch.rand(draw.shape, generator=draw.generator, dtype=draw.dtype, device=draw.device).mul_(0.5)
-    is_plain = draw.device.type == "cpu" and draw.dtype in _NUMPY_DTYPE and not torch.compiler.is_compiling()
-    if is_plain and not isinstance(alpha, Tensor):
-        # For the hundred numbers of a batch the price is the number of calls, and NumPy's cost a third of PyTorch's.
-        share = _smaller_part(np, alpha, *_uniform_and_cosine(np, draw))
+    both = _uniform_pair(draw)
+    is_plain = both.is_cpu and draw.dtype in _NUMPY_DTYPE and not torch.compiler.is_compiling()
+    if is_plain and not isinstance(alpha, Tensor) and alpha > 0:
+        share = _smaller_part_in_place(alpha, *both.numpy())
         return torch.from_numpy(share.astype(_NUMPY_DTYPE[draw.dtype]))
-    return _smaller_part(torch, alpha, *_uniform_and_cosine(torch, draw)).to(draw.dtype)
+    return _smaller_part(alpha, both[0], torch.cos(both[1] * (2 * math.pi))).to(draw.dtype)
 
 
 def _is_uniform(alpha: float | Tensor) -> bool:
@@ -121,22 +123,43 @@ def _is_uniform(alpha: float | Tensor) -> bool:
     return not isinstance(alpha, Tensor) and alpha == 1
 
 
-def _uniform_and_cosine(library: Any, draw: Draw) -> tuple[Any, Any]:
-    """U and cos(2πV) in float64, whose sign tells whether λ > ½, in PyTorch or NumPy."""
-    both = torch.rand((2, *draw.shape), generator=draw.generator, dtype=torch.float64, device=draw.device)
-    uniform, angle = both.numpy() if library is np else both
-    return uniform, library.cos(angle * (2 * math.pi))
+def _uniform_pair(draw: Draw) -> Tensor:
+    """U and V in float64, 2 × the shape drawn."""
+    return torch.rand((2, *draw.shape), generator=draw.generator, dtype=torch.float64, device=draw.device)
 
 
-def _smaller_part(library: Any, alpha: float | Tensor, uniform: Any, cosine: Any) -> Any:
-    """min(λ, 1 − λ) by the formula of the module's head, in PyTorch or NumPy."""
+# Beyond this e^{E/α} overflows, and λ is 0 or 1 to 300 digits: an infinity would make the gradient NaN.
+_LARGEST_EXPONENT = 700.0
+
+
+def _smaller_part(alpha: float | Tensor, uniform: Tensor, cosine: Tensor) -> Tensor:
+    """min(λ, 1 − λ) by the formula of the module's head, differentiable in a tensor α."""
     if isinstance(alpha, Tensor):
         rate: float | Tensor = alpha.to(cosine.device, torch.float64).reciprocal()
     elif alpha == 0:
-        return library.zeros_like(uniform)
+        return torch.zeros_like(uniform)
     else:
         rate = 1 / alpha
-    # Clipped before expm1 overflows, where λ is 0 or 1 to 300 digits: an infinity would make the gradient NaN.
-    r = library.expm1((library.log(uniform) * -rate).clip(max=700.0)) * (cosine * cosine)
+    r = torch.expm1((torch.log(uniform) * -rate).clip(max=_LARGEST_EXPONENT)) * (cosine * cosine)
     above = r + 1
-    return 0.5 / (above + library.sqrt(r) * library.sqrt(above))
+    return 0.5 / (above + torch.sqrt(r) * torch.sqrt(above))
+
+
+def _smaller_part_in_place(alpha: float, uniform: Array, angle: Array) -> Array:
+    """The same in NumPy, over its arguments.
+
+    For the hundred numbers of a batch the price is the number of calls: these cost a third of PyTorch's.
+    """
+    angle *= 2 * math.pi
+    cosine = np.cos(angle, out=angle)
+    cosine *= cosine
+    exponent = np.log(uniform, out=uniform)
+    exponent *= -1 / alpha
+    np.minimum(exponent, _LARGEST_EXPONENT, out=exponent)
+    r = np.expm1(exponent, out=exponent)
+    r *= cosine
+    above = r + 1
+    np.sqrt(r, out=r)
+    r *= np.sqrt(above)
+    r += above
+    return np.divide(0.5, r, out=r)
