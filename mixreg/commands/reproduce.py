@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from mixreg.experiments.claims import Claim
     from mixreg.experiments.store import Run
     from mixreg.experiments.sweep import Report
+
+
+# Each holds its data in memory.
+_MOST_WORKERS = 8
 
 
 @click.command()
@@ -35,7 +40,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Folder for results, figures, verdicts and the report.",
 )
-@click.option("--workers", default=1, show_default=True, help="Processes of this machine.")
+@click.option(
+    "--workers",
+    default=lambda: min(_MOST_WORKERS, os.cpu_count() or 1),
+    show_default=f"one per core, up to {_MOST_WORKERS}",
+    type=int,
+    help="Processes of this machine.",
+)
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="A Ray cluster to use instead: auto, or host:port.")
 @click.option("--cpus", default=1, show_default=True, help="Cores of the cluster for each run.")
 @click.option("--gpus", default=0.0, show_default=True, help="GPUs of the cluster for each run.")
