@@ -70,6 +70,19 @@ def write_json(path: Path, content: Any) -> None:
     write_bytes(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
+@contextmanager
+def waiting_for(path: Path) -> Iterator[None]:
+    """One process at a time; the others wait. The lock, a file that stays, dies with its holder."""
+    import fcntl
+
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def remove_leftovers(folder: Path) -> None:
     """Delete what killed writers left in `folder`."""
     for leftover in folder.glob(f".*{_TEMPORARY}"):

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mixreg.experiments.claims import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED, Claim, exceeds, stays_within
+from mixreg.experiments.claims import (
+    NOT_REPRODUCED,
+    NOT_TESTABLE,
+    REPRODUCED,
+    Claim,
+    always,
+    exceeds,
+    stays_within,
+)
 
 
 def test_p_values_are_those_of_a_paired_t_test() -> None:
@@ -39,6 +47,14 @@ def test_agreement_needs_evidence() -> None:
     assert stays_within("", a.tolist(), far.tolist(), 0.1).verdict == NOT_REPRODUCED
     vague = a + random.normal(0, 2, 30)
     assert stays_within("", a.tolist(), vague.tolist(), 0.1).verdict == NOT_REPRODUCED
+
+
+def test_a_theorem_allows_no_exception() -> None:
+    gaps = [0.3, 0.2, 0.4, 0.3, -1e-9]
+    assert always("", gaps, 1e-7).verdict == REPRODUCED
+    assert always("", gaps, 1e-12).verdict == NOT_REPRODUCED
+    assert always("", gaps, 1e-7).difference == pytest.approx(np.mean(gaps))
+    assert always("", gaps[:2], 1e-7).verdict == NOT_TESTABLE
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -137,7 +137,10 @@ def test_table_2_on_an_imitation_of_imagenet(imagenet: Path, tmp_path: Path) -> 
     changes = {"repetitions": 1, "alphas": [0.25]}
     found = reproduce(["imagenet-ood"], "smoke", tmp_path / "out", Workers(), lambda *state: None, changes)
     assert not found.skipped
-    assert [claim.name for claim in found.claims][-1] == "ImageNet-C: rescaling lowers accuracy"
+    names = [claim.name for claim in found.claims]
+    assert names[0] == "ImageNet, standard: rescaling improves accuracy"
+    assert names[2] == "ImageNet, imagenet-c: rescaling worsens all measures"
+    assert len(found.claims[2].parts) == 4
     experiment = EXPERIMENTS["imagenet-ood"]
     sizes = experiment.sizes("smoke")
     assert sizes["sets"] == ["imagenet-a", "imagenet-c", "imagenet-v2", "vid-robust", "objectnet"]
@@ -148,3 +151,4 @@ def test_table_2_on_an_imitation_of_imagenet(imagenet: Path, tmp_path: Path) -> 
     assert EXPERIMENTS["rescaling"].sizes("paper")["datasets"] == ["cifar10", "cifar100", "imagenet"]
     configs = [run.settings["config"] for run in EXPERIMENTS["rescaling"].runs(EXPERIMENTS["rescaling"].sizes("paper"))]
     assert {config["model"] for config in configs if config["data"] == "imagenet"} == {"resnet50"}
+    assert {config["seed"] for config in configs if config["data"] == "imagenet"} == set(range(5))

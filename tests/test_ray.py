@@ -93,7 +93,7 @@ def test_a_cluster_gives_what_this_machine_gives(cluster, tmp_path: Path, monkey
     assert killed is not None
     here = Store(tmp_path / "here.sqlite")
     # As many threads as there: sums depend on them in their last digits.
-    monkeypatch.setattr("mixreg.experiments.sweep.os.cpu_count", lambda: 1)
+    monkeypatch.setattr("mixreg.experiments.sweep.cores", lambda: 1)
     sweep(RUNS, here, tmp_path / "here")
     assert Store(tmp_path / "results.sqlite").get(RUNS) == here.get(RUNS)
     assert len(here.get(RUNS)) == len(RUNS)

@@ -11,9 +11,9 @@ from PIL import Image
 
 from mixreg.experiments import kinds
 from mixreg.experiments.claims import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED
-from mixreg.experiments.experiment import SCALES
+from mixreg.experiments.experiment import SCALES, changed
 from mixreg.experiments.reproduce import EXPERIMENTS, chosen, draw, reproduce
-from mixreg.experiments.store import Store
+from mixreg.experiments.store import Run, Store
 from mixreg.experiments.sweep import Workers
 
 AT_HAND = [name for name in EXPERIMENTS if name != "imagenet-ood"]
@@ -73,9 +73,9 @@ def test_drawing_again_needs_no_training(done: Path, tmp_path: Path, monkeypatch
     assert len(found.figures) == 2 * len(AT_HAND)
     assert (tmp_path / "claims.json").read_bytes() == (done / "claims.json").read_bytes()
     told = []
-    reproduce(AT_HAND, "smoke", tmp_path, Workers(), lambda *state: told.append(state))
+    reproduce(AT_HAND, "smoke", tmp_path, Workers(), told.append)
     assert len(told) == 1
-    assert told[0][0] == told[0][1]
+    assert told[0].finished == told[0].total
 
 
 def test_sizes_can_be_changed_and_are_told(tmp_path: Path) -> None:
@@ -91,8 +91,9 @@ def test_sizes_can_be_changed_and_are_told(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert 'id="two-moons"' in page
     assert 'id="least-squares"' in page
-    assert len(Store(tmp_path / "results.sqlite").records(EXPERIMENTS["least-squares"].runs({
-        **EXPERIMENTS["least-squares"].sizes("smoke"), "alphas": [0.5, 2]}))) == 3  # fmt: skip
+    experiment = EXPERIMENTS["least-squares"]
+    runs = experiment.runs({**experiment.sizes("smoke"), "alphas": [0.5, 2.0]})
+    assert len(Store(tmp_path / "results.sqlite").records(runs)) == 3
 
 
 @pytest.mark.parametrize(
@@ -102,6 +103,13 @@ def test_sizes_can_be_changed_and_are_told(tmp_path: Path) -> None:
         (["--scale", "huge"], "unknown scale 'huge'; known are smoke, laptop, paper"),
         (["two-moons", "--set", "moons=3"], "none of the experiments has a size 'moons'; they have alpha, features"),
         (["two-moons", "--set", "steps=many"], 'steps is like 1000, got "many"'),
+        (["two-moons", "--set", "steps=0"], "steps must be a number above 0, got 0"),
+        (["least-squares", "--set", "alphas=1,a"], 'alphas is like 0.01, got "a"'),
+        (["least-squares", "--set", "samples=500"], "samples must be at most 442, got 500"),
+        (["label-smoothing", "--set", "datasets=cifar10"], "unknown dataset 'cifar10'; known are iris"),
+        (["terms", "--set", "data=mnist"], "unknown dataset 'mnist'; known are two-moons"),
+        (["ood", "--set", "model=mlp"], "model must be one of resnet34, lenet, got mlp"),
+        (["ood", "--set", "corruptions=nowhere"], "nowhere is not a folder of corrupted images"),
         (["two-moons", "--set", "steps"], "--set takes SIZE=VALUE, got 'steps'"),
         (["two-moons", "--workers", "0"], "--workers must be at least 1, got 0"),
         (["imagenet-ood"], "ImageNet is not here: put or link its folders train/ and val/"),
@@ -116,6 +124,46 @@ def test_wrong_input(arguments, sentence, tmp_path: Path, monkeypatch) -> None:
     assert finished.returncode != 0
     assert sentence in " ".join(finished.stderr.split())
     assert "Traceback" not in finished.stderr
+
+
+def test_numbers_are_numbers_of_their_kind() -> None:
+    assert changed({"alphas": [0.5], "epochs": 3, "data": "x"}, {"alphas": 1, "epochs": 5, "other": 1}) == {
+        "alphas": [1.0],
+        "epochs": 5,
+        "data": "x",
+    }
+    # The same α is the same run, however it was written.
+    runs = [Run("a", changed({"alphas": [0.5]}, {"alphas": [value]})) for value in (1, 1.0)]
+    assert runs[0].key == runs[1].key
+    for wrong in ([], [float("inf")], ["a"], [0.0]):
+        with pytest.raises(ValueError, match="alphas"):
+            changed({"alphas": [0.5]}, {"alphas": wrong})
+
+
+def test_what_cannot_be_drawn_does_not_hide_the_rest(done: Path, tmp_path: Path) -> None:
+    for name in ("results.json", "experiments.json"):
+        shutil.copy(done / name, tmp_path / name)
+    plan = json.loads((tmp_path / "experiments.json").read_text())
+    plan["terms"]["sizes"]["looks"] = "many"
+    plan["rescaling"]["sizes"]["repetitions"] = 9
+    (tmp_path / "experiments.json").write_text(json.dumps(plan))
+    found = draw(tmp_path)
+    assert "it cannot be drawn at these sizes (TypeError" in found.skipped["terms"][0]
+    assert "21 of 27 runs are not finished" in found.skipped["rescaling"]
+    assert (tmp_path / "figures" / "two-moons.png").exists()
+    # Nothing is dropped from the text, whatever the plan says.
+    count = len(json.loads((done / "results.json").read_text()))
+    assert len(json.loads((tmp_path / "results.json").read_text())) == count
+
+
+def test_a_failed_run_leaves_a_report(tmp_path: Path) -> None:
+    """Terms on more samples than there are: found when the training set is opened."""
+    options = ["terms", "overview", "--scale", "smoke", "--set", "samples=5000", "--out", str(tmp_path)]
+    finished = mixreg(*options)
+    assert finished.returncode != 0
+    assert "terms are asked for on 5000 samples" in finished.stderr
+    assert "report.html shows what is there" in finished.stderr
+    assert (tmp_path / "figures" / "overview.png").exists()
 
 
 def test_a_broken_plan_is_named(tmp_path: Path) -> None:

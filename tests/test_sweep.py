@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mixreg.experiments.store import Run, Store, StoreError
-from mixreg.experiments.sweep import SweepError, sweep
+from mixreg.experiments.sweep import State, SweepError, sweep
 
 SETTINGS = {"steps": 20, "features": 30, "looks": 2, "repetitions": 2}
 RUNS = [
@@ -93,13 +93,56 @@ def test_a_worker_that_dies_is_replaced(undisturbed, tmp_path: Path) -> None:
     assert results(tmp_path) == undisturbed
 
 
+def children_of(process: subprocess.Popen) -> list[int]:
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(child) for child in listed if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_workers_die_with_their_driver(how, tmp_path: Path) -> None:
+    """So that the same command again finds nobody in its way."""
+    longer = Run("training", {"config": CONFIG | {"epochs": 3000}, "rescale": [1.0]})
+    process = drive(tmp_path, [longer, RUNS[0]])
+    while not list(tmp_path.glob("runs/*/progress")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    workers = children_of(process)
+    assert workers
+    process.send_signal(how)
+    assert process.wait(timeout=20) != 0
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_two_sweeps_that_train_the_same_network(tmp_path: Path) -> None:
+    """One waits for the other; neither fails."""
+    same = [Run("training", {"config": CONFIG | {"epochs": 15, "seed": seed}, "rescale": [1.0]}) for seed in (0, 1)]
+    processes = [drive(tmp_path, same), drive(tmp_path, same)]
+    assert [process.wait() for process in processes] == [0, 0]
+    assert len(Store(tmp_path / "results.sqlite").get(same)) == 2
+
+
+def test_a_run_that_kills_its_workers_does_not_stop_the_others(tmp_path: Path, monkeypatch) -> None:
+    deadly = tmp_path / "deadly.py"
+    deadly.write_text("import os\ndef factory(num_classes):\n    os._exit(3)\n")
+    # Spawned workers take the path along.
+    monkeypatch.syspath_prepend(tmp_path)
+    bad = Run("training", {"config": CONFIG | {"model": "deadly:factory"}, "rescale": [1.0]})
+    store = Store(tmp_path / "results.sqlite")
+    with pytest.raises(SweepError, match=f"run {bad.key} .* failed: its worker process died 3 times$"):
+        sweep([bad, RUNS[0], RUNS[1]], store, tmp_path / "runs")
+    assert len(store.get(RUNS[:2])) == 2
+
+
 def test_finished_runs_are_not_carried_out_again(tmp_path: Path) -> None:
     store = Store(tmp_path / "results.sqlite")
     for run in RUNS:
         store.put(run, {"by": "hand"}, {})
     told = []
-    sweep(RUNS + RUNS, store, tmp_path, report=lambda *state: told.append(state))
-    assert told == [(7, 7, None)]
+    sweep(RUNS + RUNS, store, tmp_path, report=told.append)
+    assert told == [State(7, 7.0, 7, None)]
     store.put(RUNS[0], {"by": "another hand"}, {})
     assert store.get(RUNS[:1])[RUNS[0].key] == {"by": "hand"}
     assert [record["key"] for record in store.records(RUNS)] == [run.key for run in RUNS]
@@ -109,27 +152,29 @@ def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
     wrong = Run("two-moons", SETTINGS | {"method": "magic"})
     store, told = Store(tmp_path / "results.sqlite"), []
     with pytest.raises(SweepError, match=f"run {wrong.key}.*unknown method 'magic'"):
-        sweep([wrong, RUNS[0]], store, tmp_path, report=lambda *state: told.append(state))
+        sweep([wrong, RUNS[0]], store, tmp_path, report=told.append)
     # The others are carried out all the same.
     assert set(store.get([wrong, RUNS[0]])) == {RUNS[0].key}
-    assert told[-1][:2] == (2, 2)
+    assert (told[-1].finished, told[-1].total) == (2, 2)
 
 
 def test_half_finished_runs_count_in_part(tmp_path: Path) -> None:
     longer = Run("training", {"config": CONFIG | {"epochs": 60}, "rescale": [1.0]})
     told = []
-    sweep([longer], Store(tmp_path / "results.sqlite"), tmp_path, report=lambda *state: told.append(state[0]))
+    sweep([longer], Store(tmp_path / "results.sqlite"), tmp_path, report=lambda state: told.append(state.done))
     assert told == sorted(told)
     assert any(0 < done < 1 for done in told)
 
 
 def test_results_as_text(tmp_path: Path) -> None:
     first, second = Store(tmp_path / "first.sqlite"), Store(tmp_path / "second.sqlite")
-    for run in RUNS:
+    for run in RUNS[:4]:
         first.put(run, {"key": run.key}, {"seconds": 1.0})
-    first.write_json(tmp_path / "results.json", RUNS[:4])
+    first.write_json(tmp_path / "results.json")
+    second.put(RUNS[4], {"key": "of its own"}, {"seconds": 1.0})
     second.read_json(tmp_path / "results.json")
-    assert second.records(RUNS) == first.records(RUNS[:4])
+    assert second.records(RUNS[:4]) == first.records() == first.records(RUNS)
+    assert len(second.records()) == 5
     text = (tmp_path / "results.json").read_text()
     assert text.count("\n") == 6
     (tmp_path / "wrong.json").write_text(text.replace('"steps":20', '"steps":21'))

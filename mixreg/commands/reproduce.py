@@ -16,7 +16,7 @@ from mixreg.commands.errors import one_line_errors
 if TYPE_CHECKING:
     from mixreg.experiments.claims import Claim
     from mixreg.experiments.store import Run
-    from mixreg.experiments.sweep import Report
+    from mixreg.experiments.sweep import Report, State
 
 
 # Each holds its data in memory.
@@ -150,12 +150,30 @@ def _progress() -> Iterator[Report]:
         TextColumn("left"),
         TimeRemainingColumn(elapsed_when_finished=False),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=3600) as bars:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        # In a log file, a line for each finished run.
+        told = -1
+
+        def tell(state: State) -> None:
+            nonlocal told
+            if state.finished > told:
+                told = state.finished
+                last = "" if state.last is None else f", last: {_described(state.last)}"
+                click.echo(f"{state.finished} of {state.total} runs are finished{last}", err=True)
+
+        yield tell
+        return
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=3600) as bars:
         task = bars.add_task("starting", total=None, count="")
 
-        def report(done: float, total: int, last: Run | None) -> None:
-            described = "running" if last is None else f"running, last: {_described(last)}"
-            bars.update(task, completed=done, total=total, description=described, count=f"{int(done)}/{total}")
+        def report(state: State) -> None:
+            described = "running" if state.last is None else f"running, last: {_described(state.last)}"
+            if bars.tasks[0].total is None:
+                # What earlier commands did says nothing about this one's speed.
+                bars.reset(task, total=state.total, completed=state.done, count="")  # type: ignore[arg-type]
+            counted = f"{state.finished}/{state.total}"
+            bars.update(task, completed=state.done, description=described, count=counted)
 
         yield report
 

@@ -81,6 +81,16 @@ def mean_corruption_error(errors: dict[str, float], baseline: dict[str, float]) 
     return sum(errors[name] / baseline[name] for name in shared) / len(shared) if shared else math.nan
 
 
+def checked_batches(part: Part, shifted: ShiftedSet, trained: Trained) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of a part, if the network can take its images and knows its labels."""
+    for x, y in part.batches():
+        if tuple(x.shape[1:]) != trained.shape:
+            raise ValueError(f"{part.name}: images are {tuple(x.shape[1:])}, the network takes {trained.shape}")
+        if shifted.members is None and int(y.max()) >= trained.num_classes:
+            raise ValueError(f"{part.name}: label {int(y.max())} of a network with {trained.num_classes} classes")
+        yield x, y
+
+
 def evaluate_part(
     trained: Trained, part: Part, shifted: ShiftedSet, fitted: dict[str, float], device: str
 ) -> Iterator[dict[str, Any]]:
@@ -89,15 +99,7 @@ def evaluate_part(
     if pixels is None:
         raise ValueError("shifted sets are of images; this network takes features")
 
-    def prepared() -> Iterator[tuple[Tensor, Tensor]]:
-        for x, y in part.batches():
-            if tuple(x.shape[1:]) != trained.shape:
-                raise ValueError(f"{part.name}: images are {tuple(x.shape[1:])}, the network takes {trained.shape}")
-            if shifted.members is None and int(y.max()) >= trained.num_classes:
-                raise ValueError(f"{part.name}: label {int(y.max())} of a network with {trained.num_classes} classes")
-            yield pixels.scaled(x), y
-
-    batches = prepared()
+    batches = ((pixels.scaled(x), y) for x, y in checked_batches(part, shifted, trained))
     found = outputs({"plain": trained.net, "rescaled": trained.rescaled}, batches, device)
     for name, logits in found.logits.items():
         for label, scale in ((name, 1.0), (f"{name}, tempered", fitted.get(name))):

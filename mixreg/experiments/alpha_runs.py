@@ -6,6 +6,7 @@ schedules of `mixreg.training.config.PRESETS`. The paper names no augmentation f
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from mixreg.data.registry import IMAGENET
@@ -15,7 +16,9 @@ from mixreg.training.config import PRESETS
 
 MEASURES = {"accuracy": "accuracy", "cross_entropy": "cross-entropy", "ece": "ECE"}
 NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "imagenet": "ImageNet", "digits-32": "digits"}
-_PRESETS = {"resnet34": "cifar-resnet34", "lenet": "cifar-lenet", "resnet50": "imagenet-resnet50"}
+_PRESETS = {"resnet34": "cifar-resnet34", "lenet": "cifar-lenet"}
+# The paper repeats ImageNet less often.
+_MOST_ON_IMAGENET = 5
 _ALPHAS = [0.1, 0.25, 0.5, 1.0, 2.0]
 
 
@@ -56,35 +59,52 @@ def run(chosen: Sizes, data: str, alpha: float, seed: int) -> Run:
     return Run("training", {"config": config, **settings})
 
 
+def repetitions(chosen: Sizes, data: str) -> int:
+    """How often a dataset's runs are repeated."""
+    asked: int = chosen["repetitions"]
+    return min(asked, _MOST_ON_IMAGENET) if data == IMAGENET else asked
+
+
 def runs(chosen: Sizes) -> list[Run]:
     """All of them, one repetition after another."""
     return [
         run(chosen, data, alpha, seed)
         for seed in range(chosen["repetitions"])
         for data in chosen["datasets"]
+        if seed < repetitions(chosen, data)
         for alpha in (0.0, *chosen["alphas"])
     ]
 
 
 def results_of(results: Results, chosen: Sizes, data: str, alpha: float) -> list[dict[str, Any]]:
     """The results of one α (0 is ERM), repetition by repetition."""
-    return [results[run(chosen, data, alpha, seed).key] for seed in range(chosen["repetitions"])]
+    return [results[run(chosen, data, alpha, seed).key] for seed in range(repetitions(chosen, data))]
 
 
 def missing(chosen: Sizes) -> list[str]:
-    """What is not at hand, and networks whose schedule nobody knows."""
+    """What is not at hand or does not fit together."""
+    found = missing_datasets(chosen["datasets"])
     if chosen["model"] not in _PRESETS:
-        return [f"model must be one of {', '.join(_PRESETS)}, got {chosen['model']}"]
-    return missing_datasets(chosen["datasets"])
+        found.append(f"model must be one of {', '.join(_PRESETS)}, got {chosen['model']}")
+    if chosen["corruptions"] != "generated":
+        if len(chosen["datasets"]) > 1:
+            found.append("a folder of corruptions belongs to one dataset: choose it with --set datasets=NAME")
+        if not Path(chosen["corruptions"]).is_dir():
+            found.append(f"{chosen['corruptions']} is not a folder of corrupted images")
+    return found
 
 
 def made_with(chosen: Sizes) -> str:
     """What the figures say of their runs."""
-    networks = {"lenet": "LeNet", "resnet34": "ResNet-34", "resnet50": "ResNet-50"}
-    model = networks[chosen["model"]] + (" (ImageNet: ResNet-50)" if IMAGENET in chosen["datasets"] else "")
-    preset = PRESETS[_PRESETS[chosen["model"]]]
-    drops = ", ".join(f"{drop:.0%}" for drop in preset["drops"])
-    return (
-        f"{model}, SGD with step {preset['lr']:g} (÷ 10 after {drops} of {chosen['epochs']} epochs), no augmentation; "
-        f"mean and 95 % interval of {chosen['repetitions']} repetitions"
-    )
+    networks = {"lenet": "LeNet", "resnet34": "ResNet-34"}
+    parts = [f"{networks[chosen['model']]}, {_schedule(_PRESETS[chosen['model']], chosen)}, no augmentation"]
+    if IMAGENET in chosen["datasets"]:
+        most = repetitions(chosen, IMAGENET)
+        schedule = _schedule("imagenet-resnet50", chosen)
+        parts.append(f"ImageNet: ResNet-50, {schedule}, crops and flips, {most} repetitions")
+    return f"{'; '.join(parts)}; mean and 95 % interval of {chosen['repetitions']} repetitions"
+
+
+def _schedule(preset: str, chosen: Sizes) -> str:
+    drops = ", ".join(f"{drop:.0%}" for drop in PRESETS[preset]["drops"])
+    return f"SGD with step {PRESETS[preset]['lr']:g} (÷ 10 after {drops} of {chosen['epochs']} epochs)"

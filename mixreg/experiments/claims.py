@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 LEVEL = 0.05
@@ -71,6 +71,13 @@ def exceeds(about: str, larger: Sequence[float], smaller: Sequence[float]) -> Pa
     p_value = float(stats.t.sf(mean / spread, n - 1))
     half_width = float(stats.t.ppf(0.975, n - 1)) * spread
     return Part(about, mean, half_width, p_value, n, REPRODUCED if p_value < LEVEL else NOT_REPRODUCED)
+
+
+def always(about: str, values: Sequence[float], slack: float) -> Part:
+    """What a theorem says of every repetition: that `values` are positive, up to the `slack` of rounding."""
+    part = exceeds(about, [value + slack for value in values], [0.0] * len(values))
+    is_broken = part.verdict == REPRODUCED and min(values) < -slack
+    return replace(part, difference=part.difference - slack, verdict=NOT_REPRODUCED if is_broken else part.verdict)
 
 
 def stays_within(about: str, first: Sequence[float], second: Sequence[float], margin: float) -> Part:

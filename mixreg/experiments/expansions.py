@@ -164,6 +164,11 @@ def claims(results: Results, chosen: Sizes) -> list[Claim]:
     ]
 
 
+def missing(chosen: Sizes) -> list[str]:
+    """Two ends need two points."""
+    return [] if chosen["points"] > 1 else ["points must be at least 2"]
+
+
 EXPERIMENT = Experiment(
     "expansions",
     "Discussion, comparison with related work",
@@ -173,4 +178,5 @@ EXPERIMENT = Experiment(
     figure,
     table,
     claims,
+    missing,
 )

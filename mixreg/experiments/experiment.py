@@ -8,8 +8,10 @@ figures, tables and verdicts, so that all of them can be made again without trai
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mixreg.data.arrays import cache_folder
@@ -54,7 +56,7 @@ class Experiment:
         figure: drawn from the results, by key of their run.
         table: the same as numbers, mean ± 95 % interval over repetitions.
         claims: verdicts from the same.
-        missing: what must be there first, in words; nothing, as a rule.
+        missing: what stands in the way at these sizes, in sentences; nothing, as a rule.
     """
 
     name: str
@@ -71,36 +73,51 @@ class Experiment:
 def is_at_hand(name: str) -> bool:
     """Whether a dataset can be opened without fetching it."""
     if name == IMAGENET:
-        return imagenet_folder().is_dir()
-    return name in EMBEDDED or (name in RECIPES and (cache_folder() / f"{name}.safetensors").exists())
+        return (imagenet_folder() / "train").is_dir()
+    if name in RECIPES:
+        return (cache_folder() / f"{name}.safetensors").exists()
+    return name in EMBEDDED or Path(name).exists()
 
 
 def missing_datasets(names: Sequence[str]) -> list[str]:
-    """A sentence for each dataset that has to be fetched first."""
-    wanted = [name for name in names if not is_at_hand(name)]
-    return [
-        "ImageNet is not here: put or link its folders train/ and val/ into imagenet/ in the data folder (MIXREG_DATA)"
-        if name == IMAGENET
-        else f"{name} is not here yet: run `mixreg data get {name}`"
-        for name in wanted
-    ]
+    """A sentence for each dataset that is unknown or has to be fetched first."""
+    sentences = []
+    for name in names:
+        if is_at_hand(name):
+            continue
+        if name == IMAGENET:
+            place = "imagenet/ in the data folder (MIXREG_DATA)"
+            sentences.append(f"ImageNet is not here: put or link its folders train/ and val/ into {place}")
+        elif name in RECIPES:
+            sentences.append(f"{name} is not here yet: run `mixreg data get {name}`")
+        else:
+            sentences.append(f"unknown dataset {name!r}; known are {', '.join([*EMBEDDED, *RECIPES, IMAGENET])}")
+    return sentences
 
 
 def changed(sizes: Sizes, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes with those changes that they know, checked to be of the same kind."""
+    """Sizes with those changes that they know, checked to be of the same kind: counts from 1, numbers above 0."""
     result = dict(sizes)
     for name, value in changes.items():
-        if name not in result:
-            continue
-        before = result[name]
-        if isinstance(before, float) and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if isinstance(before, list) and not isinstance(value, list):
-            value = [value]
-        if type(before) is not type(value):
-            raise ValueError(f"{name} is like {json.dumps(before)}, got {json.dumps(value)}")
-        result[name] = value
+        if name in result:
+            result[name] = _like(result[name], value, name)
     return result
+
+
+def _like(before: Any, value: Any, name: str) -> Any:
+    """A value of the kind of the one before it."""
+    if isinstance(before, list):
+        given = value if isinstance(value, list) else [value]
+        if not given:
+            raise ValueError(f"{name} must hold at least one value")
+        return [_like(before[0], part, name) if before else part for part in given]
+    if isinstance(before, float) and type(value) is int:
+        value = float(value)
+    if type(before) is not type(value):
+        raise ValueError(f"{name} is like {json.dumps(before)}, got {json.dumps(value)}")
+    if isinstance(value, (int, float)) and not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name} must be a number above 0, got {value}")
+    return value
 
 
 def rounded(content: Any) -> Any:

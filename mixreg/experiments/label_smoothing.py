@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from mixreg.experiments.claims import Claim, exceeds
+from mixreg.experiments.claims import Claim, always
 from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, rounded
 from mixreg.experiments.store import Run
 from mixreg.smoothing import entropy_bound
@@ -138,33 +138,39 @@ def table(results: Results, chosen: Sizes) -> Table:
 
 def claims(results: Results, chosen: Sizes) -> list[Claim]:
     """The bound, and what follows from it."""
-    nothing = [0.0] * chosen["repetitions"]
 
     def least(data: str, key: str) -> list[float]:
-        """Over α, with room for the fits' rounding."""
+        """The smallest over α, repetition by repetition."""
         if key == "gap":
             found = _rows(results, chosen, data, "gap")
         else:
             found = _rows(results, chosen, data, "smoothed") - _rows(results, chosen, data, "plain")
-        return (found.min(1) + ROUNDING).tolist()
+        smallest: list[float] = found.min(1).tolist()
+        return smallest
 
     return [
         Claim(
             "the entropy bound",
             "θ̄ mean H(p) + (1 − θ̄) H(ȳ) ≤ mean H(p̃) for every α.",
             "Proposition on label smoothing",
-            tuple(exceeds(f"{data}: smallest gap over α", least(data, "gap"), nothing) for data in chosen["datasets"]),
+            tuple(always(f"{data}: smallest gap over α", least(data, "gap"), ROUNDING) for data in chosen["datasets"]),
         ),
         Claim(
             "label smoothing raises the entropy of predictions",
             "mean H(p) ≤ mean H(p̃) for every α.",
             "Proposition on label smoothing",
             tuple(
-                exceeds(f"{data}: smallest increase over α", least(data, "increase"), nothing)
+                always(f"{data}: smallest increase over α", least(data, "increase"), ROUNDING)
                 for data in chosen["datasets"]
             ),
         ),
     ]
+
+
+def missing(chosen: Sizes) -> list[str]:
+    """Datasets that are not among the four."""
+    known = ", ".join(_DATASETS)
+    return [f"unknown dataset {name!r}; known are {known}" for name in chosen["datasets"] if name not in _DATASETS]
 
 
 EXPERIMENT = Experiment(
@@ -176,4 +182,5 @@ EXPERIMENT = Experiment(
     figure,
     table,
     claims,
+    missing,
 )

@@ -57,13 +57,13 @@ def components(count: int) -> tuple[Tensor, Tensor]:
 
 def regression(points: Tensor, means: Tensor, labels: Tensor, variances: Tensor, weights: Tensor) -> Tensor:
     """E[y | x] of a mixture of Gaussians at points p × 2; means: k × 2, the others: k."""
-    total, labelled = (torch.zeros(len(points), dtype=torch.float64) for _ in range(2))
-    for part in torch.arange(len(means)).split(2000):
-        squared = torch.cdist(points, means[part]).square()
-        density = weights[part] / variances[part] * torch.exp(-squared / (2 * variances[part]))
-        total += density.sum(1)
-        labelled += density @ labels[part]
-    return labelled / total.clamp_min(1e-300)
+    log_weights = torch.log(weights / variances)
+    parts = []
+    for part in points.split(500):
+        # As a softmax, which knows the nearest component also where all densities underflow.
+        squared = torch.cdist(part, means).square()
+        parts.append(torch.softmax(log_weights - squared / (2 * variances), 1) @ labels)
+    return torch.cat(parts)
 
 
 def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:

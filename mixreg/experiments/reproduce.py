@@ -36,8 +36,8 @@ from mixreg.experiments.claims import Claim
 from mixreg.experiments.experiment import SCALES, Experiment, changed
 from mixreg.experiments.store import Store
 from mixreg.experiments.summary import Chapter, write_report
-from mixreg.experiments.sweep import Report, Workers, sweep
-from mixreg.files import write_json
+from mixreg.experiments.sweep import Report, SweepError, Workers, sweep
+from mixreg.files import waiting_for, write_json
 
 EXPERIMENTS: dict[str, Experiment] = {
     module.EXPERIMENT.name: module.EXPERIMENT
@@ -107,13 +107,25 @@ def reproduce(
     if names and any(lacking.values()):
         raise ValueError("; ".join(dict.fromkeys(reason for reasons in lacking.values() for reason in reasons)))
     store = open_store(out)
-    wanted = [e for e in experiments if not lacking[e.name]]
-    sweep([run for e in wanted for run in e.runs(sizes[e.name])], store, out / "runs", workers, report)
-    plan = read_plan(out)
-    for e in experiments:
-        plan[e.name] = {"scale": scale, "changes": dict(changes), "sizes": sizes[e.name]}
-    write_json(out / PLAN, plan)
+    _note(out, scale, changes, sizes, {e.name for e in experiments if lacking[e.name]})
+    runs = [run for e in experiments if not lacking[e.name] for run in e.runs(sizes[e.name])]
+    try:
+        sweep(runs, store, out / "runs", workers, report)
+    except SweepError as error:
+        # What did finish is worth looking at.
+        draw(out)
+        raise SweepError(f"{error} ({out / 'report.html'} shows what is there)") from error
     return draw(out)
+
+
+def _note(out: Path, scale: str, changes: Mapping[str, Any], sizes: Mapping[str, Any], left_out: set[str]) -> None:
+    """Add what was asked for to the folder's plan; what cannot be carried out does not push out what was."""
+    with waiting_for(out / f".{PLAN}.lock"):
+        plan = read_plan(out)
+        for name, found in sizes.items():
+            if name not in left_out or name not in plan:
+                plan[name] = {"scale": scale, "changes": dict(changes), "sizes": found}
+        write_json(out / PLAN, plan)
 
 
 def open_store(out: Path) -> Store:
@@ -144,31 +156,41 @@ def draw(out: Path) -> Reproduction:
     if not plan:
         raise ValueError(f"{out} holds no results; name experiments to carry out")
     store = open_store(out)
-    chapters, figures, skipped, runs = [], [], {}, []
-    for name, entry in plan.items():
-        experiment, sizes = EXPERIMENTS[name], entry["sizes"]
-        wanted = experiment.runs(sizes)
-        results = store.get(wanted)
-        absent = sum(run.key not in results for run in wanted)
-        if absent:
-            skipped[name] = experiment.missing(sizes) or [f"{absent} of {len(wanted)} runs are not finished"]
-            unknown = Claim(f"{name}: {experiment.title}", "; ".join(skipped[name]), experiment.paper, ())
-            chapters.append(Chapter(experiment, entry, [], None, [unknown], [], skipped[name]))
-            continue
-        paths = save_figure(experiment.figure(results, sizes), out / "figures", name)
-        found = experiment.claims(results, sizes)
-        chapters.append(
-            Chapter(experiment, entry, paths, experiment.table(results, sizes), found, store.records(wanted), [])
-        )
-        figures += paths
-        runs += wanted
-    claims = [claim for chapter in chapters for claim in chapter.claims]
-    store.write_json(out / "results.json", runs)
+    chapters = [_chapter(EXPERIMENTS[name], entry, store, out / "figures") for name, entry in plan.items()]
+    store.write_json(out / "results.json")
     verdicts = [
-        {"experiment": c.experiment.name, "scale": c.entry["scale"], **claim.to_json()}
+        {"experiment": c.experiment.name, "scale": c.entry["scale"], "sizes": c.entry["sizes"], **claim.to_json()}
         for c in chapters
         for claim in c.claims
     ]
     write_json(out / "claims.json", {"claims": verdicts})
     write_report(out / "report.html", chapters)
-    return Reproduction(claims, figures, out / "report.html", skipped)
+    return Reproduction(
+        [claim for chapter in chapters for claim in chapter.claims],
+        [path for chapter in chapters for path in chapter.figures],
+        out / "report.html",
+        {chapter.experiment.name: chapter.lacking for chapter in chapters if chapter.lacking},
+    )
+
+
+def _chapter(experiment: Experiment, entry: dict[str, Any], store: Store, folder: Path) -> Chapter:
+    """What there is to say of an experiment: all of it, or why there is nothing."""
+    sizes = entry["sizes"]
+    try:
+        wanted = experiment.runs(sizes)
+        results = store.get(wanted)
+        absent = sum(run.key not in results for run in wanted)
+        lacking = [] if not absent else experiment.missing(sizes)
+        if absent and not lacking:
+            lacking = [f"{absent} of {len(wanted)} runs are not finished"]
+        if not lacking:
+            figure = experiment.figure(results, sizes)
+            table, claims = experiment.table(results, sizes), experiment.claims(results, sizes)
+            made_with = " ".join(figure.get_suptitle().split())
+            paths = save_figure(figure, folder, experiment.name)
+            return Chapter(experiment, entry, paths, made_with, table, claims, store.records(wanted), [])
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        # Sizes that make no sense must not hide the other experiments.
+        lacking = [*experiment.missing(sizes), f"it cannot be drawn at these sizes ({type(error).__name__}: {error})"]
+    unknown = Claim(experiment.title.rstrip("."), "; ".join(lacking), experiment.paper, ())
+    return Chapter(experiment, entry, [], "", None, [unknown], [], lacking)

@@ -80,30 +80,27 @@ class Store:
             rows = connection.execute("SELECT key, result FROM runs").fetchall()
         return {key: json.loads(result) for key, result in rows if key in wanted}
 
-    def records(self, runs: Iterable[Run]) -> list[dict[str, Any]]:
-        """All that is known of those of the runs that are finished, in the order asked for."""
+    def records(self, runs: Iterable[Run] | None = None) -> list[dict[str, Any]]:
+        """All that is known of finished runs: of these in their order, or of all by kind and time."""
         with closing(self._connect()) as connection:
-            rows = connection.execute("SELECT key, result, provenance, finished FROM runs").fetchall()
-        found = {key: (result, provenance, finished) for key, result, provenance, finished in rows}
-        records = []
-        for run in {run.key: run for run in runs}.values():
-            if run.key in found:
-                result, provenance, finished = found[run.key]
-                records.append(
-                    {
-                        "key": run.key,
-                        "kind": run.kind,
-                        "settings": run.settings,
-                        "result": json.loads(result),
-                        "provenance": json.loads(provenance),
-                        "finished": finished,
-                    }
-                )
-        return records
+            rows = connection.execute("SELECT * FROM runs ORDER BY kind, finished").fetchall()
+        found = {
+            key: {
+                "key": key,
+                "kind": kind,
+                "settings": json.loads(settings),
+                "result": json.loads(result),
+                "provenance": json.loads(provenance),
+                "finished": finished,
+            }
+            for key, kind, settings, result, provenance, finished in rows
+        }
+        wanted = found if runs is None else dict.fromkeys(run.key for run in runs)
+        return [found[key] for key in wanted if key in found]
 
-    def write_json(self, path: Path, runs: Iterable[Run]) -> None:
-        """The finished ones of these runs as JSON, one line each: to be kept under version control."""
-        lines = [json.dumps(record, allow_nan=False, separators=(",", ":")) for record in self.records(runs)]
+    def write_json(self, path: Path) -> None:
+        """All finished runs as JSON, one line each: to be kept under version control."""
+        lines = [json.dumps(record, allow_nan=False, separators=(",", ":")) for record in self.records()]
         write_bytes(path, ("[\n" + ",\n".join(lines) + "\n]\n").encode())
 
     def read_json(self, path: Path) -> None:

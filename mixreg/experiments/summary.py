@@ -15,6 +15,7 @@ from mixreg.experiments.experiment import Experiment, Table
 from mixreg.files import write_bytes
 from mixreg.report import page
 
+_VERSIONS = ("mixreg", "python", "torch", "numpy", "scikit-learn")
 _KINDS = {REPRODUCED: "good", NOT_REPRODUCED: "bad", NOT_TESTABLE: "open"}
 
 
@@ -26,6 +27,7 @@ class Chapter:
         experiment: which one.
         entry: scale, changes and sizes it was carried out with.
         figures: its files, PNG first; none if it could not be carried out.
+        made_with: what the figure says it was made with.
         table, claims: its numbers and verdicts.
         records: its runs with their provenance.
         lacking: why it could not be carried out.
@@ -34,10 +36,17 @@ class Chapter:
     experiment: Experiment
     entry: dict[str, Any]
     figures: list[Path]
+    made_with: str
     table: Table | None
     claims: list[Claim]
     records: list[dict[str, Any]]
     lacking: list[str]
+
+    @property
+    def scale(self) -> str:
+        """The scale, and what was changed of it."""
+        own = {name: value for name, value in self.entry["changes"].items() if name in self.entry["sizes"]}
+        return f"{self.entry['scale']} scale" + "".join(f", {name} {_shown(value)}" for name, value in own.items())
 
     @property
     def command(self) -> str:
@@ -45,9 +54,13 @@ class Chapter:
         words = ["mixreg", "reproduce", self.experiment.name, "--scale", self.entry["scale"]]
         for name, value in self.entry["changes"].items():
             if name in self.entry["sizes"]:
-                shown = ",".join(str(part) for part in value) if isinstance(value, list) else str(value)
-                words += ["--set", f"{name}={shown}"]
+                words += ["--set", f"{name}={_shown(value)}"]
         return shlex.join(words)
+
+
+def _shown(value: Any) -> str:
+    """A size as the command line takes it."""
+    return ",".join(str(part) for part in value) if isinstance(value, list) else str(value)
 
 
 def difference(part: Part) -> str:
@@ -91,6 +104,7 @@ def _verdicts(chapters: Sequence[Chapter]) -> page.Html:
             page.link(f"#{chapter.experiment.name}", claim.name),
             page.text(claim.statement),
             page.text(claim.source),
+            page.text(chapter.scale),
             _verdict(claim.verdict),
         ]
         for chapter in chapters
@@ -101,7 +115,9 @@ def _verdicts(chapters: Sequence[Chapter]) -> page.Html:
         "“follows” and “no effect” both tests against a stated margin), in every part of the claim. Not reproduced: "
         "they have not, whatever the reason. Not testable: too few repetitions, or data that is not at hand."
     )
-    table = page.grid(["claim", "statement", "in the paper", "verdict"], rows, "Claims of the paper and their verdicts")
+    table = page.grid(
+        ["claim", "statement", "in the paper", "tested at", "verdict"], rows, "Claims of the paper and their verdicts"
+    )
     heading = page.element("h2", "All verdicts")
     return page.element("section", heading, page.element("p", explained), table, id="verdicts")
 
@@ -116,9 +132,8 @@ def _chapter(chapter: Chapter) -> page.Html:
         parts.append(page.element("p", "Not carried out: ", "; ".join(chapter.lacking), "."))
     if chapter.figures:
         names = " and ".join(f"figures/{figure.name}" for figure in chapter.figures)
-        parts.append(
-            page.picture(chapter.figures[0].read_bytes(), experiment.title, f"{experiment.paper}. Also: {names}.")
-        )
+        caption = f"{chapter.made_with}. Also as {names}."
+        parts.append(page.picture(chapter.figures[0].read_bytes(), experiment.title, caption))
     if chapter.claims and not chapter.lacking:
         rows = [
             [
@@ -146,20 +161,18 @@ def _provenance(chapter: Chapter) -> page.Html:
     origins = [record["provenance"] for record in chapter.records]
 
     def all_of(*keys: str) -> str:
-        return ", ".join(sorted({" ".join(str(origin.get(key, "?")) for key in keys) for origin in origins}))
+        """The values of these keys, each combination once; runs of older versions know fewer."""
+        return ", ".join(sorted({" ".join(str(o[key]) for key in keys) for o in origins if all(k in o for k in keys)}))
 
     seeds = sorted({str(s) for r in chapter.records if (s := _seed(r["settings"])) is not None}, key=int)
     finished = [time.strftime("%Y-%m-%d", time.gmtime(record["finished"])) for record in chapter.records]
     pairs = [
         ("Command", page.element("code", chapter.command)),
         ("Sizes", ", ".join(f"{key} = {value}" for key, value in chapter.entry["sizes"].items())),
-        (
-            "Runs",
-            f"{len(chapter.records)}, {sum(origin['seconds'] for origin in origins):,.0f} s of computation in all",
-        ),
+        ("Runs", f"{len(origins)}, {sum(o['seconds'] for o in origins):,.0f} s (of the last attempt at each)"),
         ("Seeds", ", ".join(seeds) or "one per repetition, from 0 on"),
         ("Finished", f"{min(finished)} to {max(finished)}"),
-        ("Versions", f"mixreg {all_of('mixreg')}, PyTorch {all_of('torch')}, Python {all_of('python')}"),
+        ("Versions", ", ".join(f"{name} {all_of(name)}" for name in _VERSIONS if all_of(name))),
         ("Machine", f"{all_of('system', 'machine')}, {all_of('cores')} cores, {all_of('threads')} threads per run"),
     ]
     return page.definitions(pairs)

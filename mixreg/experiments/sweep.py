@@ -1,9 +1,9 @@
 """Many runs: on worker processes of this machine, or on a Ray cluster.
 
 Finished runs are in the store and are not carried out again. A half-finished one has its own folder, from which it goes
-on. Only the process that drives the sweep writes to the store. A worker that dies takes nothing with it but the time
-since its run's last checkpoint: the run is given to another one, up to three times. A run that fails does not stop the
-others.
+on. Only the process that drives a sweep writes to its store; where two sweeps want the same run, one waits for the
+other. Workers die with their driver. A worker that dies by itself takes nothing with it but the time since its run's
+last checkpoint: the run is given to another one, up to three times. A run that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -13,22 +13,26 @@ import logging
 import multiprocessing
 import os
 import platform
+import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from mixreg import __version__
 from mixreg.experiments.store import Run, Store
-from mixreg.files import write_bytes
+from mixreg.files import waiting_for, write_bytes
 
 ATTEMPTS = 3
-# The file in which a run says how far it is, and how often the driver looks.
-PROGRESS = "progress"
+# Files of a run: how far it is; that it is being carried out; and a lock.
+PROGRESS, AT_WORK, LOCK = "progress", "at-work", ".run.lock"
+# How often the driver looks how far runs are.
 _LOOK_SECONDS = 1.0
 
 
@@ -36,8 +40,17 @@ class SweepError(RuntimeError):
     """Runs that failed; one sentence that names one of them."""
 
 
-# Told about runs: how many are done (half-finished ones count in part), of how many, and the one that finished last.
-Report = Callable[[float, int, Run | None], None]
+@dataclass(frozen=True)
+class State:
+    """How far a sweep is: finished runs, the same with half-finished ones in part, all runs, the last finished one."""
+
+    finished: int
+    done: float
+    total: int
+    last: Run | None
+
+
+Report = Callable[[State], None]
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,11 @@ Result = tuple[dict[str, Any], dict[str, Any]]
 Outcome = tuple[Run, Result | Exception] | None
 
 
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def carry_out(kind: str, settings: dict[str, Any], folder: str, threads: int) -> Result:
     """One run, in a process of its own: its result and where it came from."""
     import torch
@@ -69,17 +87,22 @@ def carry_out(kind: str, settings: dict[str, Any], folder: str, threads: int) ->
 
     torch.set_num_threads(threads)
     place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    begun = time.monotonic()
-    result = KINDS[kind](settings, place, lambda done: write_bytes(place / PROGRESS, f"{done:.4f}".encode()))
+    with waiting_for(place / LOCK):
+        write_bytes(place / AT_WORK, b"")
+        begun = time.monotonic()
+        result = KINDS[kind](settings, place, lambda done: write_bytes(place / PROGRESS, f"{done:.4f}".encode()))
+        (place / AT_WORK).unlink(missing_ok=True)
     provenance = {
         "seconds": round(time.monotonic() - begun, 3),
         "machine": platform.machine(),
         "system": platform.system(),
-        "cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
+        "cores": cores(),
         "threads": threads,
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "numpy": version("numpy"),
+        "scikit-learn": version("scikit-learn"),
         "mixreg": __version__,
     }
     return result, provenance
@@ -90,7 +113,7 @@ def sweep(
     store: Store,
     folder: Path,
     workers: Workers = Workers(),  # noqa: B008 (it cannot be changed)
-    report: Report = lambda done, total, last: None,
+    report: Report = lambda state: None,
 ) -> None:
     """Carry out all runs that are not in the store.
 
@@ -104,25 +127,32 @@ def sweep(
     unique = {run.key: run for run in runs}
     known = store.get(unique.values())
     pending = {key: run for key, run in unique.items() if key not in known}
-    report(len(unique) - len(pending), len(unique), None)
+    last: Run | None = None
+
+    def tell() -> None:
+        finished = len(unique) - len(pending)
+        report(State(finished, finished + sum(_fraction(folder / key) for key in pending), len(unique), last))
+
+    tell()
     if not pending:
         return
     engine = _local if workers.ray_address is None else _on_ray
-    last, failures = None, []
+    failures: list[tuple[Run, Exception]] = []
     for outcome in engine(list(pending.values()), folder, workers):
         if outcome is not None:
             last, result = outcome
             del pending[last.key]
-            if isinstance(result, Exception):
-                failures.append((last, result))
-            else:
+            try:
+                if isinstance(result, Exception):
+                    raise result
                 store.put(last, *result)
-        started = sum(_fraction(folder / key) for key in pending)
-        report(len(unique) - len(pending) + started, len(unique), last)
+            except Exception as error:
+                failures.append((last, error))
+        tell()
     if failures:
-        run, error = failures[0]
+        run, cause = failures[0]
         others = f"; {len(failures) - 1} others failed too" if len(failures) > 1 else ""
-        raise SweepError(f"run {run.key} ({run.kind} {run.settings}) failed: {error}{others}") from error
+        raise SweepError(f"run {run.key} ({run.kind} {run.settings}) failed: {cause}{others}") from cause
 
 
 def _fraction(folder: Path) -> float:
@@ -133,35 +163,61 @@ def _fraction(folder: Path) -> float:
 
 
 def _local(pending: list[Run], folder: Path, workers: Workers) -> Iterator[Outcome]:
-    threads = max(1, (os.cpu_count() or 1) // workers.count)
     left = {run.key: run for run in pending}
-    attempts = dict.fromkeys(left, 0)
+    deaths = dict.fromkeys(left, 0)
+    for key in left:
+        (folder / key / AT_WORK).unlink(missing_ok=True)
     while left:
-        # Fresh processes: forked ones would share PyTorch's threads and locks.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(workers.count, len(left)), mp_context=context) as pool:
-            tasks: dict[Future[Any], Run] = {}
-            try:
-                for run in left.values():
-                    place = str(folder / run.key)
-                    tasks[pool.submit(carry_out, run.kind, run.settings, place, threads)] = run
-                while tasks:
-                    done, _ = wait(tasks, _LOOK_SECONDS, return_when=FIRST_COMPLETED)
-                    for task in done:
-                        result = _result(task)
-                        run = tasks.pop(task)
-                        del left[run.key]
-                        yield run, result
-                    yield None
-            except BrokenProcessPool as error:
-                # Which run's worker died is not known: all that are left count as tried.
-                for key in left:
-                    attempts[key] += 1
-                if max(attempts[key] for key in left) >= ATTEMPTS:
-                    raise SweepError(f"worker processes died {ATTEMPTS} times; {len(left)} runs are left") from error
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        count = min(workers.count, len(left))
+        try:
+            yield from _one_pool(left, folder, count, max(1, cores() // count))
+        except BrokenProcessPool:
+            # Those that were at work are the ones to blame; which of them is not known.
+            for key in [key for key in left if (folder / key / AT_WORK).exists()]:
+                (folder / key / AT_WORK).unlink(missing_ok=True)
+                deaths[key] += 1
+                if deaths[key] >= ATTEMPTS:
+                    yield left.pop(key), SweepError(f"its worker process died {ATTEMPTS} times")
+
+
+def _one_pool(left: dict[str, Run], folder: Path, count: int, threads: int) -> Iterator[Outcome]:
+    """Carry out what is left, until a worker dies; finished runs are taken out of `left`."""
+    # Fresh processes: forked ones would share PyTorch's threads and locks.
+    context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_die_with_driver)
+    try:
+        tasks = {
+            pool.submit(carry_out, run.kind, run.settings, str(folder / run.key), threads): run for run in left.values()
+        }
+        while tasks:
+            done, _ = wait(tasks, _LOOK_SECONDS, return_when=FIRST_COMPLETED)
+            for task in done:
+                result = _result(task)
+                run = tasks.pop(task)
+                del left[run.key]
+                yield run, result
+            yield None
+        pool.shutdown()
+    except BaseException:
+        # Whatever it is, nobody waits for runs that nobody will ask about.
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+
+
+def _die_with_driver() -> None:
+    """In a worker: interrupts are the driver's business, and without a driver there is nothing to do."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    driver = multiprocessing.parent_process()
+    assert driver is not None
+
+    def watch() -> None:
+        driver.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _result(task: Future[Any]) -> Result | Exception:
@@ -187,9 +243,11 @@ def _on_ray(pending: list[Run], folder: Path, workers: Workers) -> Iterator[Outc
     except ImportError as error:
         raise SweepError("a Ray cluster needs Ray: pip install 'mixreg[ray]'") from error
     address = None if workers.ray_address == "local" else workers.ray_address
+    # Data is looked for where the driver looks for it.
+    kept = {key: os.environ[key] for key in ("MIXREG_DATA",) if os.environ.get(key)}
     try:
         _knock(address)
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env={"env_vars": kept})
     except (OSError, ValueError, RuntimeError) as error:
         raise SweepError(f"no Ray cluster answers at {workers.ray_address!r}: {error}") from error
     try:

@@ -30,6 +30,7 @@ from mixreg.data.arrays import Dataset, Split
 from mixreg.data.corruptions import corrupted_splits
 from mixreg.data.registry import load
 from mixreg.data.shifted import ShiftedSet, open_shifted
+from mixreg.evaluation.shift import checked_batches
 from mixreg.evaluation.table import outputs
 from mixreg.experiments.experiment import Progress, rounded
 from mixreg.files import replacing
@@ -56,14 +57,17 @@ def trained_network(settings: dict[str, Any], folder: Path, progress: Progress) 
             return {}
         return {"terms": term_values(trainer, terms["samples"])}
 
-    train(config, folder, Engine(workers=0), lambda *_: contextlib.nullcontext(Unwatched()), look=look)
+    # Whatever is wrong with them is found before anything is trained.
+    corruptions = settings.get("corruptions")
+    shifted = corrupted(corruptions, load(config.data), folder.parent / "corruptions") if corruptions else None
+    train(config, folder, Engine(), lambda *_: contextlib.nullcontext(Unwatched()), look=look)
     trained = load_trained(folder)
     own = open_batches(config, pixels=trained.pixels, classes=trained.classes)
     models = predictors(trained, settings["rescale"])
-    result = {"log": _log(folder)} | _on_test(models, own)
-    if settings.get("corruptions") is not None:
-        shifted = corrupted(settings["corruptions"], load(config.data), folder.parent / "corruptions")
-        result["corruptions"] = by_severity(models, trained, shifted)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    result = {"log": _log(folder)} | _on_test(models, own, device)
+    if shifted is not None:
+        result["corruptions"] = by_severity(models, trained, shifted, device)
     return rounded(result)
 
 
@@ -80,7 +84,10 @@ def term_values(trainer: Trainer, samples: int) -> dict[str, float]:
     batches = trainer.batches
     if not isinstance(batches, ArrayBatches):
         raise ValueError("the terms of Theorem 3 are measured on datasets in memory")
-    x, y = batches.numbers(batches.x[:samples]), batches.y[:samples]
+    if samples > len(batches.y):
+        raise ValueError(f"terms are asked for on {samples} samples, of {len(batches.y)} there are")
+    device = next(trainer.bare.parameters()).device
+    x, y = batches.numbers(batches.x[:samples]).to(device), batches.y[:samples].to(device)
     generator = torch.Generator().manual_seed(trainer.config.seed)
     found = risk.quadratic(trainer.bare, x, y, trainer.config.alpha, generator=generator)
     assert isinstance(found, risk.Quadratic)
@@ -94,8 +101,8 @@ def _log(folder: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
-def _on_test(models: dict[str, nn.Module], batches: Batches) -> dict[str, Any]:
-    found = outputs(models, batches.test_batches())
+def _on_test(models: dict[str, nn.Module], batches: Batches, device: str) -> dict[str, Any]:
+    found = outputs(models, batches.test_batches(), device)
     confidence = {
         name: {
             "mean": float(logits.softmax(1).amax(1).mean()),
@@ -113,6 +120,12 @@ def corrupted(settings: dict[str, Any], dataset: Dataset, folder: Path) -> Shift
     """The corrupted test images of a dataset: a published folder, or made once and kept in `folder`."""
     if settings["source"] != "generated":
         return open_shifted("cifar-c", Path(settings["source"]))
+    if not dataset.is_images:
+        raise ValueError(f"corruptions are made of images, and {dataset.name} holds features")
+    if settings["images"] > len(dataset.test.y):
+        raise ValueError(
+            f"corruptions are asked for of {settings['images']} images, of {len(dataset.test.y)} there are"
+        )
     place = folder / f"{dataset.name}-{settings['images']}"
     if not (place / "labels.npy").exists():
         images = Split(*(part[: settings["images"]] for part in dataset.test))
@@ -135,7 +148,7 @@ def _take(measures: dict[str, Measures], name: str, logits: Tensor, labels: Tens
     measures[name].update(logits, labels)
 
 
-def by_severity(models: dict[str, nn.Module], trained: Trained, shifted: ShiftedSet) -> dict[str, Any]:
+def by_severity(models: dict[str, nn.Module], trained: Trained, shifted: ShiftedSet, device: str) -> dict[str, Any]:
     """Measures by predictor and severity, averaged over corruptions."""
     pixels = trained.pixels
     if pixels is None:
@@ -143,8 +156,8 @@ def by_severity(models: dict[str, nn.Module], trained: Trained, shifted: Shifted
     rows: dict[str, dict[int, list[dict[str, float]]]] = {name: {} for name in models}
     for part in shifted.parts():
         measures = {name: Measures() for name in models}
-        batches = ((pixels.scaled(x), y) for x, y in part.batches())
-        predict(models, batches, partial(_take, measures))
+        batches = ((pixels.scaled(x), y) for x, y in checked_batches(part, shifted, trained))
+        predict(models, batches, partial(_take, measures), device)
         for name, found in measures.items():
             rows[name].setdefault(part.severity, []).append(found.compute())
     return {

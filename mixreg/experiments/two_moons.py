@@ -137,15 +137,16 @@ def claims(results: Results, chosen: Sizes) -> list[Claim]:
         ),
         Claim(
             "two moons: approximate Mixup follows Mixup",
-            f"With rescaled prediction, test accuracies agree within {MARGIN:.0%}.",
+            f"Test accuracies agree within {MARGIN:.0%}, plain and rescaled.",
             "Figure 8",
-            (
+            tuple(
                 stays_within(
-                    f"test accuracy, approximate − Mixup, both rescaled (margin {MARGIN:g})",
-                    test("approximate", "rescaled"),
-                    test("mixup", "rescaled"),
+                    f"test accuracy, approximate − Mixup, {predictor} (margin {MARGIN:g})",
+                    test("approximate", predictor),
+                    test("mixup", predictor),
                     MARGIN,
-                ),
+                )
+                for predictor in ("plain", "rescaled")
             ),
         ),
         Claim(
