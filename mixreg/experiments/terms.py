@@ -43,29 +43,28 @@ def _final(results: Results, sizes: Sizes, method: str, term: str) -> list[float
 
 
 def figure(results: Results, sizes: Sizes) -> Figure:
-    """The sum of the terms, each term, and the loss on modified data, over epochs."""
+    """The sum of the terms, the loss on modified data, and the two terms that nearly cancel, over epochs."""
+    import numpy as np
     from matplotlib.figure import Figure
 
     from mixreg.report.curves import caption, mean_curve
 
-    drawing = Figure(figsize=(13, 7.5), layout="constrained")
-    axes = drawing.subplots(2, 3)
-    panels = {"regularisation": "R1 + R2 + R3 + R4", "base": "loss on modified data"} | {
-        term: name for term, name in _TERMS.items() if term != "r4"
-    }
+    drawing = Figure(figsize=(13, 4.2), layout="constrained")
+    left, middle, right = drawing.subplots(1, 3)
     epochs = lenet_runs.look_epochs(sizes)
-    for place, (term, title) in zip(axes.flat, panels.items(), strict=False):
-        for method in _METHODS:
-            style = {"color": lenet_runs.COLOURS[method], "marker": "."}
-            mean_curve(place, epochs, _looks(results, sizes, method, term), lenet_runs.METHODS[method], **style)
-        place.set(title=title, xlabel="epoch")
-        if term in ("r1", "r3"):
-            # Alone they grow with 1/p where predictions p are very sure, and cancel.
-            place.set_yscale("symlog", linthresh=1.0)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    axes[1, 2].axis("off")
-    axes[1, 2].legend(handles, labels, loc="center")
-    caption(drawing, f"{lenet_runs.made_with(sizes)}; terms on {sizes['samples']:,} training samples (R4 = 0)")
+    for method in _METHODS:
+        name, style = lenet_runs.METHODS[method], {"color": lenet_runs.COLOURS[method], "marker": "."}
+        mean_curve(left, epochs, _looks(results, sizes, method, "regularisation"), name, **style)
+        mean_curve(middle, epochs, _looks(results, sizes, method, "base"), name, **style)
+        first, third = (np.array(_looks(results, sizes, method, term)) for term in ("r1", "r3"))
+        right.semilogy(epochs, first.mean(0), label=f"{name}: R1", **style)
+        right.semilogy(epochs, -third.mean(0), ":", label=f"{name}: −R3", **style)
+    left.set(title="R1 + R2 + R3 + R4", xlabel="epoch")
+    middle.set(title="loss on modified data", xlabel="epoch")
+    right.set(title="R1 and −R3 (they grow with 1/p where p is small)", xlabel="epoch")
+    middle.legend(fontsize=8)
+    right.legend(fontsize=7)
+    caption(drawing, f"{lenet_runs.made_with(sizes)}; terms on {sizes['samples']:,} training samples")
     return drawing
 
 
