@@ -61,7 +61,7 @@ def figure(results: Results, sizes: Sizes) -> Figure:
         right.semilogy(epochs, -third.mean(0), ":", label=f"{name}: −R3", **style)
     left.set(title="R1 + R2 + R3 + R4", xlabel="epoch")
     middle.set(title="loss on modified data", xlabel="epoch")
-    right.set(title="R1 and −R3 (they grow with 1/p where p is small)", xlabel="epoch")
+    right.set(title="R1 and −R3", xlabel="epoch")
     middle.legend(fontsize=8)
     right.legend(fontsize=7)
     caption(drawing, f"{lenet_runs.made_with(sizes)}; terms on {sizes['samples']:,} training samples")
