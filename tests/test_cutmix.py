@@ -1,0 +1,100 @@
+"""CutMix: boxes, and the shares they leave, against sampling and against the expectation over all pairs."""
+
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+from mixreg.cutmix import CutMix, RescaledCutMix, draw_boxes, own_share
+
+
+@pytest.mark.parametrize(("alpha", "height", "width"), [(1.0, 12, 12), (0.3, 9, 14), (4.0, 8, 7)])
+def test_shares_match_a_million_boxes(alpha, height, width) -> None:
+    expected = own_share(alpha, height, width)
+    generator = torch.Generator().manual_seed(0)
+    count, total, areas = 0, torch.zeros(height, width, dtype=torch.float64), []
+    for _ in range(20):
+        boxes = draw_boxes(50_000, alpha, height, width, generator)
+        covers_most = 2 * boxes.area() > height * width
+        own = ~boxes.masks(height, width) ^ covers_most.reshape(-1, 1, 1)
+        total += own.double().sum(0)
+        areas.append(own.double().mean((1, 2)))
+        count += len(own)
+    found = total / count
+    error = (expected * (1 - expected) / count).sqrt()
+    # Three standard errors for each of 100 pixels, at the level at which all of them hold together.
+    level = stats.norm.isf(stats.norm.sf(3) / (height * width))
+    assert float(((found - expected) / error).abs().max()) < level
+    theta = torch.cat(areas)
+    assert abs(float(theta.mean() - expected.mean())) < 3 * float(theta.std()) / count**0.5
+    assert float(expected.min()) >= 0.5
+    assert float(expected.max()) <= 1
+
+
+def test_limits() -> None:
+    assert bool((own_share(0.0, 5, 6) == 1).all())
+    # λ = ½ always: sides ⌊5 √½⌋ = 3 and ⌊6 √½⌋ = 4, never more than half.
+    found = own_share(float("inf"), 5, 6)
+    boxes = draw_boxes(1000, float("inf"), 5, 6, torch.Generator().manual_seed(0))
+    assert int((boxes.bottom - boxes.top).max()) == 3
+    assert int((boxes.right - boxes.left).max()) == 4
+    assert float(found.mean()) == pytest.approx(1 - float(boxes.area().double().mean()) / 30, abs=0.01)
+
+
+def test_the_expectation_of_a_mixed_batch() -> None:
+    """E[x̂ | i] and E[ŷ | i] over partners and boxes are the shrunk sample."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(6, 2, 7, 8, generator=generator, dtype=torch.float64)
+    y = torch.tensor([0, 1, 2, 2, 1, 2])
+    cut = CutMix(1.0, num_classes=3, generator=generator)
+    draws = [cut(x, y) for _ in range(4000)]
+    images, labels = (torch.stack([draw[k] for draw in draws]) for k in range(2))
+    share = own_share(1.0, 7, 8)
+    one_hot = nn.functional.one_hot(y, 3).double()
+    expected_x = x.mean(0) + share * (x - x.mean(0))
+    expected_y = one_hot.mean(0) + share.mean() * (one_hot - one_hot.mean(0))
+    for found, expected in ((images, expected_x), (labels, expected_y)):
+        error = found.std(0) / len(draws) ** 0.5
+        worst = ((found.mean(0) - expected).abs() / error.clamp(min=1e-12)).max()
+        assert float(worst) < stats.norm.isf(stats.norm.sf(3) / expected.numel())
+
+
+def test_every_pixel_is_from_one_of_two_images_and_labels_tell_how_much() -> None:
+    x = torch.arange(5.0).reshape(5, 1, 1, 1).expand(5, 3, 6, 6).contiguous()
+    cut = CutMix(1.0, num_classes=5, generator=torch.Generator().manual_seed(0))
+    mixed, soft = cut(x, torch.arange(5))
+    for index in range(5):
+        shares = torch.stack([(mixed[index] == value).double().mean() for value in range(5)])
+        torch.testing.assert_close(shares, soft[index].double(), atol=1e-6, rtol=0)
+        assert int(soft[index].argmax()) == index or float(soft[index, index]) == pytest.approx(0.5)
+    assert (mixed[:, 0] == mixed[:, 1]).all()
+
+
+def test_rescaled_prediction() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(2 * 36, 3))
+    x_mean, y_mean = torch.randn(2, 6, 6), torch.tensor([0.2, 0.3, 0.5])
+    model = RescaledCutMix(net, 1.0, x_mean, y_mean)
+    x = torch.randn(4, 2, 6, 6)
+    share = own_share(1.0, 6, 6).float()
+    expected = y_mean + (net(x_mean + share * (x - x_mean)) - y_mean) / share.mean()
+    torch.testing.assert_close(model(x), expected)
+    torch.testing.assert_close(RescaledCutMix(net, 0.0, x_mean, y_mean)(x), net(x))
+    again = RescaledCutMix(net, 1.0, torch.zeros(2, 6, 6), torch.zeros(3))
+    again.load_state_dict(model.state_dict())
+    torch.testing.assert_close(again(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "error", "message"),
+    [
+        (torch.rand(4, 5), torch.zeros(4, dtype=torch.long), TypeError, "takes floating-point images"),
+        (torch.zeros(4, 3, 5, 5, dtype=torch.uint8), torch.zeros(4, dtype=torch.long), TypeError, "got torch.uint8"),
+        (torch.rand(4, 3, 5, 5), torch.zeros(3, dtype=torch.long), ValueError, "x has 4 samples and y has 3"),
+    ],
+)
+def test_wrong_input(x, y, error, message) -> None:
+    with pytest.raises(error, match=message):
+        CutMix(1.0, num_classes=2)(x, y)
+    with pytest.raises(ValueError, match="alpha"):
+        CutMix(-1.0)
