@@ -104,8 +104,9 @@ def reproduce(
         _print_claims(found.claims)
     for name, reasons in found.skipped.items():
         click.echo(f"{name} was left out: {'; '.join(reasons)}.", err=True)
-    for path in (*found.figures, found.report):
+    for path in found.figures:
         click.echo(path, err=as_json)
+    click.echo(f"Report: {found.report}", err=as_json)
 
 
 def _size(change: str) -> tuple[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mixreg.data.registry import IMAGENET
-from mixreg.experiments.experiment import Results, Sizes, is_at_hand, missing_datasets
+from mixreg.experiments.experiment import Results, Sizes, is_at_hand, missing_for_training
 from mixreg.experiments.store import Run
 from mixreg.training.config import PRESETS
 
@@ -83,7 +83,7 @@ def results_of(results: Results, chosen: Sizes, data: str, alpha: float) -> list
 
 def missing(chosen: Sizes) -> list[str]:
     """What is not at hand or does not fit together."""
-    found = missing_datasets(chosen["datasets"])
+    found = missing_for_training(chosen["datasets"])
     if chosen["model"] not in _PRESETS:
         found.append(f"model must be one of {', '.join(_PRESETS)}, got {chosen['model']}")
     if chosen["corruptions"] != "generated":

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,9 +80,11 @@ def is_at_hand(name: str) -> bool:
     return name in EMBEDDED or Path(name).exists()
 
 
-def missing_datasets(names: Sequence[str]) -> list[str]:
-    """A sentence for each dataset that is unknown or has to be fetched first."""
+def missing_for_training(names: Sequence[str]) -> list[str]:
+    """What must be there before networks can be trained on these datasets, in sentences."""
     sentences = []
+    if find_spec("lightning_fabric") is None:
+        sentences.append("training needs Lightning Fabric: pip install 'mixreg[train]'")
     for name in names:
         if is_at_hand(name):
             continue

@@ -24,7 +24,7 @@ from mixreg.evaluation.shift import (
 from mixreg.evaluation.table import of_run
 from mixreg.evaluation.table import table as measured
 from mixreg.experiments.claims import Claim, Part, exceeds
-from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, missing_datasets, rounded
+from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, missing_for_training, rounded
 from mixreg.experiments.store import Run
 from mixreg.training.config import PRESETS, Config
 from mixreg.training.loop import Trainer, Unwatched
@@ -194,7 +194,7 @@ def claims(results: Results, chosen: Sizes) -> list[Claim]:
 
 def missing(chosen: Sizes) -> list[str]:
     """ImageNet, if it is not at hand."""
-    return missing_datasets([IMAGENET])
+    return missing_for_training([IMAGENET])
 
 
 EXPERIMENT = Experiment(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mixreg.experiments.experiment import Results, Sizes, is_at_hand, missing_datasets
+from mixreg.experiments.experiment import Results, Sizes, is_at_hand, missing_for_training
 from mixreg.experiments.store import Run
 
 METHODS = {
@@ -70,4 +70,4 @@ def made_with(chosen: Sizes) -> str:
 
 def missing(chosen: Sizes) -> list[str]:
     """The dataset, if it is not at hand."""
-    return missing_datasets([chosen["data"]])
+    return missing_for_training([chosen["data"]])
