@@ -11,10 +11,10 @@ outputs, and this correlation is what pulls the Jacobian towards a good linear m
 | independent  | θ x_i + (1−θ) x_j        | θ' y_i + (1−θ') y_k | A_i, 0, C_i      | shrink, stretch |
 | scaled       | x_i + (1/λ − 1)(x_j − x̄) | y_i                 | (1/λ − 1)² Σ, 0, 0 | as it is      |
 
-with independent θ', k, and with the covariances of the noise around the mean given i. Names go by the larger part, so an
-output that is not mixed is that of the larger part.
-Inputs only has no label smoothing to keep predictions away from 0 and 1, where R1 vanishes. Independent mixing has no
-interaction: J⁽ⁱ⁾ = 0, so that R1 pulls the Jacobian towards 0 instead of towards a linear model.
+with independent θ', k, and with the covariances of the noise around its mean given i. Names go by the larger part, so
+an output that is not mixed is that of the larger part. Inputs only has no label smoothing to keep predictions away from
+0 and 1, where R1 vanishes. Independent mixing has no interaction: J⁽ⁱ⁾ = 0, so that R1 pulls the Jacobian towards 0
+instead of towards a linear model.
 
 **Scaled** (Zhang et al., 2021, with their centred data written out): λ ~ Beta(α + 1, α). Its inputs are not shrunk,
 E[x̂ | i] = x_i, so that no rescaling is needed. The noise has a second moment for α > 1 only,

@@ -1,0 +1,109 @@
+"""Manifold Mixup: against the network cut in two by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from mixreg import Rescaled
+from mixreg.manifold import ManifoldMixup, RescaledManifold, changing, hidden_means
+from mixreg.targets import to_values
+from mixreg.theta import Theta
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+
+
+def data() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(7, 3, generator=generator, dtype=torch.float64), torch.tensor([0, 1, 1, 0, 1, 0, 1])
+
+
+@pytest.mark.parametrize("layer", ["", "1", "3"])
+def test_hidden_expectations_are_shrunk(layer) -> None:
+    """E of the mixed representation given i is h̄ + θ̄ (h_i − h̄), and of the targets ȳ + θ̄ (y_i − ȳ)."""
+    net, (x, y) = network(), data()
+    cut = int(layer) + 1 if layer else 0
+    # What follows the layer is made the identity, so that outputs are what was mixed.
+    head = net[:cut] if cut else nn.Sequential(nn.Identity())
+    mixup = ManifoldMixup([layer], 0.7, 2, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        draws = [mixup(head, x, y) for _ in range(20_000)]
+        hidden = head(x)
+    theta_mean = float(Theta(0.7).mean)
+    mixed, targets = (torch.stack([draw[k] for draw in draws]) for k in range(2))
+    for found, own in ((mixed, hidden), (targets, to_values(y, 2, x.dtype))):
+        expected = own.mean(0) + theta_mean * (own - own.mean(0))
+        error = (found.std(0) / math.sqrt(len(found))).clamp(min=1e-12)
+        assert float(((found.mean(0) - expected).abs() / error).max()) < 4.5
+
+
+def test_the_input_is_a_layer_and_gives_mixup() -> None:
+    net, (x, y) = network(), data()
+    model = RescaledManifold(net, 1.0, {"": x.mean(0)}, torch.tensor([0.4, 0.6]))
+    torch.testing.assert_close(model(x), Rescaled(net, 1.0, x.mean(0), torch.tensor([0.4, 0.6]))(x))
+    means = hidden_means(net, ["", "1"], [(x[:3], y[:3]), (x[3:], y[3:])])
+    torch.testing.assert_close(means[""], x.mean(0))
+    torch.testing.assert_close(means["1"], net[:2](x).mean(0).detach())
+
+
+def test_rescaled_prediction_of_a_hidden_layer() -> None:
+    net, (x, y) = network(), data()
+    y_mean = torch.tensor([0.4, 0.6], dtype=torch.float64)
+    means = hidden_means(net, ["1", "3"], [(x, y)])
+    theta_mean = float(Theta(1.5).mean)
+    expected = []
+    for cut in (2, 4):
+        hidden = net[:cut](x)
+        shrunk = hidden.mean(0) + theta_mean * (hidden - hidden.mean(0))
+        expected.append(y_mean + (net[cut:](shrunk) - y_mean) / theta_mean)
+    both = RescaledManifold(net, 1.5, means, y_mean)
+    torch.testing.assert_close(both(x), (expected[0] + expected[1]) / 2)
+    single = RescaledManifold(net, 1.5, {"1": means["1"]}, y_mean)
+    torch.testing.assert_close(single(x), expected[0])
+    again = RescaledManifold(net, 1.5, {"1": torch.zeros(5)}, torch.zeros(2))
+    again.load_state_dict(single.state_dict())
+    torch.testing.assert_close(again(x), expected[0])
+    # Nothing is left behind in the network.
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
+
+
+def test_training_lowers_the_loss() -> None:
+    net, (x, y) = network(), data()
+    mixup = ManifoldMixup(["", "1", "3"], 1.0, 2, torch.Generator().manual_seed(0))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.02)
+    losses = []
+    for _ in range(300):
+        outputs, targets = mixup(net, x, y)
+        loss = nn.functional.cross_entropy(outputs, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert sum(losses[-50:]) < 0.95 * sum(losses[:50])
+
+
+def test_wrong_input() -> None:
+    net, (x, y) = network(), data()
+    with pytest.raises(ValueError, match="no layer 'conv'; it has 0, 1, 2, 3, 4"):
+        ManifoldMixup(["conv"], 1.0, 2)(net, x, y)
+    with pytest.raises(ValueError, match="at least one layer"):
+        ManifoldMixup([])
+    with pytest.raises(ValueError, match="gives 7 rows for 6 samples"):
+        ManifoldMixup(["1"], 1.0, 2)(net, x, y[:6])
+    net.unused = nn.Linear(2, 2)
+    with pytest.raises((ValueError, RuntimeError)):
+        ManifoldMixup(["unused"], 1.0, 2)(net, x, y)
+    with pytest.raises(ValueError, match="hidden mean of at least one layer"):
+        RescaledManifold(net, 1.0, {}, torch.zeros(2))
+
+    class Pair(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x, x
+
+    pair = nn.Sequential(Pair())
+    with pytest.raises(TypeError, match="must give one floating-point tensor"), changing(pair, "0", lambda h: h):
+        pair(x)
