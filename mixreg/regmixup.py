@@ -1,0 +1,55 @@
+"""RegMixup (Pinto et al., 2022): Mixup beside the plain loss instead of in its place.
+
+    ℓ(y_i, f(x_i)) + η ℓ(θ y_i + (1 − θ) y_j, f(θ x_i + (1 − θ) x_j))
+
+with α of 10 to 20, so that mixed samples lie far from the data. Half of what the network sees is the data as it is, so
+that there is no one map to undo: predictions are used as they are. Both parts go through the network as one batch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mixreg.losses import SampleLoss, resolve
+from mixreg.mixing import draw_pairing, mix
+from mixreg.network import Network, flat_outputs
+from mixreg.targets import to_values, validate_num_classes
+from mixreg.theta import Theta, scalar_forms
+
+
+class RegMixup:
+    """The loss of a batch: `RegMixup(alpha=10.0, num_classes=10)(net, x, y).backward()`.
+
+    Args:
+        alpha: in [0, ∞].
+        weight: η, at least 0.
+        num_classes: needed when targets are integer labels.
+        loss: a name or a callable on one sample.
+        generator: the source of chance; by default PyTorch's global one.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 10.0,
+        weight: float = 1.0,
+        num_classes: int | None = None,
+        loss: str | SampleLoss = "cross_entropy",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        if not weight >= 0:
+            raise ValueError(f"weight must be at least 0, got {weight!r}")
+        self.theta, self.weight = Theta(scalar_forms(alpha, "RegMixup").alpha), weight
+        self.num_classes, self.loss, self.generator = validate_num_classes(num_classes), loss, generator
+
+    def __call__(self, net: Network, x: Tensor, y: Tensor) -> Tensor:
+        """The mean loss; x: n × … floating point, y: n integer labels or n × … targets."""
+        values = to_values(y, self.num_classes, x.dtype)
+        if len(values) != len(x):
+            raise ValueError(f"x has {len(x)} samples and y has {len(values)}; they must be equally many")
+        pairing = draw_pairing(len(x), self.theta, generator=self.generator, dtype=x.dtype)
+        u = flat_outputs(net, torch.cat([x, mix(x, pairing)]))
+        targets = torch.cat([values, mix(values, pairing)]).flatten(1)
+        losses = resolve(self.loss, targets.shape[1:], u.shape[1:]).value(targets, u)
+        plain, mixed = losses.split(len(x))
+        return plain.mean() + self.weight * mixed.mean()
