@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from mixreg.experiments import kinds
-from mixreg.experiments.reproduce import draw
+from mixreg.experiments.reproduce import EXPERIMENTS, draw
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -25,6 +25,7 @@ def test_figures_and_verdicts_follow_from_the_stored_runs(tmp_path: Path, monkey
     assert json.loads((tmp_path / "claims.json").read_text())["claims"] == stored()
     kept = {path.name for path in (RESULTS / "figures").iterdir()}
     assert {path.name for path in found.figures} == kept
+    assert {f"{name}.png" for name in EXPERIMENTS if name != "imagenet-ood"} <= kept
 
 
 def test_the_readme_tells_every_verdict() -> None:

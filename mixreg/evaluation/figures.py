@@ -37,6 +37,9 @@ def draw(test: Outputs, fitted: dict[str, float], caption: str) -> Figure:
 
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG and PDF."""
+    # Places are found once; each format would look for them again.
+    figure.draw_without_rendering()
+    figure.set_layout_engine(None)
     paths = []
     for kind in ("png", "pdf"):
         content = io.BytesIO()
