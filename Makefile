@@ -12,10 +12,10 @@ demo: $(VENV)/.installed
 
 # One test per core, each with one thread.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
 
 test-all: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

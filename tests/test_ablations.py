@@ -9,7 +9,7 @@ from mixreg import Perturbation
 from mixreg.ablations import PARTS, PartialMixup, ScaledMixup
 from mixreg.targets import to_values
 
-DRAWS = 20_000
+DRAWS = 5_000
 
 
 def data() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

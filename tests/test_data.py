@@ -323,6 +323,7 @@ def test_the_command(server, cache: Path) -> None:
     assert {row["name"]: row["here"] for row in listed} == {
         "two-moons": True,
         "digits": True,
+        "digits-32": True,
         "cifar10": False,
         "cifar100": False,
         "fashion-mnist": False,

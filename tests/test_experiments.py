@@ -133,6 +133,7 @@ def imagenet(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_table_2_on_an_imitation_of_imagenet(imagenet: Path, tmp_path: Path) -> None:
     changes = {"repetitions": 1, "alphas": [0.25]}
     found = reproduce(["imagenet-ood"], "smoke", tmp_path / "out", Workers(), lambda *state: None, changes)

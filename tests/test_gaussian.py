@@ -31,7 +31,7 @@ def test_covariances_are_those_of_lemma_2() -> None:
     lemma = Perturbation(x, values, 0.7)
     a, b = x - x.mean(0), values - values.mean(0)
     gaussian = GaussianMixup(0.7, moments, torch.Generator().manual_seed(0))
-    draws = [gaussian(x, y) for _ in range(20_000)]
+    draws = [gaussian(x, y) for _ in range(5_000)]
     delta = torch.stack([draw[0] for draw in draws]) - lemma.x_modified
     epsilon = torch.stack([draw[1] for draw in draws]) - lemma.y_modified
     joint = torch.cat([delta, epsilon], 2)
@@ -53,7 +53,7 @@ def test_linear_least_squares_see_no_difference() -> None:
     weight, bias = torch.randn(2, 4, dtype=torch.float64), torch.randn(2, dtype=torch.float64)
     gaussian = GaussianMixup(1.3, moments_of(x, y, None), torch.Generator().manual_seed(1))
     losses = []
-    for _ in range(20_000):
+    for _ in range(5_000):
         mixed, targets = gaussian(x, y)
         losses.append(float(0.5 * (targets - mixed @ weight.T - bias).square().sum(1).mean()))
     values = torch.tensor(losses, dtype=torch.float64)

@@ -31,7 +31,7 @@ def test_hidden_expectations_are_shrunk(layer) -> None:
     head = net[:cut] if cut else nn.Sequential(nn.Identity())
     mixup = ManifoldMixup([layer], 0.7, 2, torch.Generator().manual_seed(1))
     with torch.no_grad():
-        draws = [mixup(head, x, y) for _ in range(20_000)]
+        draws = [mixup(head, x, y) for _ in range(5_000)]
         hidden = head(x)
     theta_mean = float(Theta(0.7).mean)
     mixed, targets = (torch.stack([draw[k] for draw in draws]) for k in range(2))

@@ -14,6 +14,7 @@ from mixreg.experiments.sweep import Workers
 from mixreg.report import page
 
 NAMES = ["overview", "two-moons", "least-squares"]
+GROUP = pytest.mark.xdist_group("report")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -43,6 +44,7 @@ class Reader(HTMLParser):
         return [attributes for name, attributes in self.found if name == tag]
 
 
+@GROUP
 def test_structure(report: Path) -> None:
     reader = Reader()
     reader.feed(report.read_text())
@@ -58,6 +60,7 @@ def test_structure(report: Path) -> None:
     assert reader.all("html")[0]["lang"] == "en"
 
 
+@GROUP
 def test_nothing_comes_from_elsewhere_and_nothing_tells_of_here(report: Path) -> None:
     text = report.read_text()
     assert "http" not in re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", text)
@@ -114,6 +117,7 @@ def look(report: Path, tmp_path: Path, size: str, *options: str) -> dict:
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 @pytest.mark.parametrize("size", ["1280,900", "500,900"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
+@GROUP
 def test_in_a_browser(report: Path, tmp_path: Path, size: str, theme: str) -> None:
     dark = ["--blink-settings=preferredColorScheme=0"] if theme == "dark" else []
     seen = look(report, tmp_path, size, *dark)

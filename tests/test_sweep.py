@@ -23,6 +23,8 @@ RUNS = [
 ]
 CONFIG = {"data": "digits", "model": "mlp", "method": "mixup", "epochs": 4, "lr": 0.05}
 RUNS.append(Run("training", {"config": CONFIG, "rescale": [1.0], "terms": {"samples": 20, "epochs": [2, 4]}}))
+# What is computed once for several tests is computed in one process.
+GROUP = pytest.mark.xdist_group("undisturbed")
 DRIVER = """
 import sys, json
 from pathlib import Path
@@ -55,6 +57,7 @@ def undisturbed(tmp_path_factory) -> dict:
     return results(folder)
 
 
+@GROUP
 def test_a_sweep_that_is_killed_gives_the_same_table(undisturbed, tmp_path: Path) -> None:
     moments = random.Random(0)
     for _ in range(10):
@@ -69,12 +72,14 @@ def test_a_sweep_that_is_killed_gives_the_same_table(undisturbed, tmp_path: Path
     assert len(undisturbed) == len(RUNS)
 
 
+@GROUP
 def test_two_sweeps_on_one_file_lose_nothing(undisturbed, tmp_path: Path) -> None:
     processes = [drive(tmp_path, RUNS[:4]), drive(tmp_path, RUNS[2:])]
     assert [process.wait() for process in processes] == [0, 0]
     assert results(tmp_path) == undisturbed
 
 
+@GROUP
 def test_a_worker_that_dies_is_replaced(undisturbed, tmp_path: Path) -> None:
     process = drive(tmp_path, RUNS)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -98,7 +103,10 @@ def children_of(process: subprocess.Popen) -> list[int]:
     return [int(child) for child in listed if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how",
+    [signal.SIGTERM, *(pytest.param(other, marks=pytest.mark.slow) for other in (signal.SIGKILL, signal.SIGINT))],
+)
 def test_workers_die_with_their_driver(how, tmp_path: Path) -> None:
     """So that the same command again finds nobody in its way."""
     longer = Run("training", {"config": CONFIG | {"epochs": 3000}, "rescale": [1.0]})
