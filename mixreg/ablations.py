@@ -32,7 +32,7 @@ from torch import Tensor
 
 from mixreg.mixing import draw_pairing, mix
 from mixreg.numerics import Draw, beta_draw
-from mixreg.targets import to_values, validate_num_classes
+from mixreg.targets import matched_values, validate_num_classes
 from mixreg.theta import Theta, scalar_forms
 
 Outputs = Literal["own", "same", "independent"]
@@ -69,9 +69,7 @@ class PartialMixup:
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """x: n × … floating point, y: n integer labels or n × … targets."""
         mixes_inputs, outputs = PARTS[self.parts]
-        values = to_values(y, self.num_classes, x.dtype)
-        if len(values) != len(x):
-            raise ValueError(f"x has {len(x)} samples and y has {len(values)}; they must be equally many")
+        values = matched_values(x, y, self.num_classes)
         pairing = draw_pairing(len(x), self.theta, generator=self.generator, dtype=x.dtype)
         mixed = mix(x, pairing) if mixes_inputs else x.clone()
         if outputs == "own":
@@ -105,9 +103,7 @@ class ScaledMixup:
 
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """x: n × … floating point, y: n integer labels or n × … targets."""
-        values = to_values(y, self.num_classes, x.dtype)
-        if len(values) != len(x):
-            raise ValueError(f"x has {len(x)} samples and y has {len(values)}; they must be equally many")
+        values = matched_values(x, y, self.num_classes)
         if self.alpha == 0:
             return x.clone(), values.clone()
         device = self.generator.device if self.generator is not None else torch.device("cpu")

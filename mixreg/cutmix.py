@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from mixreg.mixing import Pairing, mix
 from mixreg.numerics import Draw, beta_draw
 from mixreg.rescaling import stretch
-from mixreg.targets import to_values, validate_num_classes
+from mixreg.targets import matched_values, validate_num_classes
 from mixreg.theta import scalar_forms
 
 
@@ -129,10 +129,8 @@ class CutMix:
         if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 3:
             given = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
             raise TypeError(f"CutMix takes floating-point images n × … × height × width, got {given}")
-        values = to_values(y, self.num_classes, x.dtype)
+        values = matched_values(x, y, self.num_classes)
         n, height, width = x.shape[0], x.shape[-2], x.shape[-1]
-        if values.shape[0] != n:
-            raise ValueError(f"x has {n} samples and y has {values.shape[0]}; they must be equally many")
         if self.alpha == 0 or n == 0:
             return x.clone(), values.clone()
         boxes = draw_boxes(n, self.alpha, height, width, self.generator)

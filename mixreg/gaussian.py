@@ -32,7 +32,7 @@ from mixreg.losses import SampleLoss
 from mixreg.moments import DataMoments
 from mixreg.network import Network, Problem, curvature, evaluating, jacobians, pose
 from mixreg.rescaling import shrink
-from mixreg.targets import to_values
+from mixreg.targets import matched_values
 from mixreg.theta import scalar_forms
 
 # A covariance may have eigenvalues this much below 0, relative to its largest, by rounding.
@@ -54,9 +54,7 @@ class GaussianMixup:
 
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """x: n × … floating point, y: n integer labels or n × … targets; both as values, shrunk and perturbed."""
-        values = to_values(y, self.moments.num_classes, x.dtype)
-        if len(values) != len(x):
-            raise ValueError(f"x has {len(x)} samples and y has {len(values)}; they must be equally many")
+        values = matched_values(x, y, self.moments.num_classes)
         if self.forms.alpha == 0:
             return x.clone(), values.clone()
         n, sigma, gamma = len(x), self.forms.var**0.5, self.forms.gamma2**0.5

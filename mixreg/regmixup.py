@@ -14,7 +14,7 @@ from torch import Tensor
 from mixreg.losses import SampleLoss, resolve
 from mixreg.mixing import draw_pairing, mix
 from mixreg.network import Network, flat_outputs
-from mixreg.targets import to_values, validate_num_classes
+from mixreg.targets import matched_values, validate_num_classes
 from mixreg.theta import Theta, scalar_forms
 
 
@@ -44,9 +44,7 @@ class RegMixup:
 
     def __call__(self, net: Network, x: Tensor, y: Tensor) -> Tensor:
         """The mean loss; x: n × … floating point, y: n integer labels or n × … targets."""
-        values = to_values(y, self.num_classes, x.dtype)
-        if len(values) != len(x):
-            raise ValueError(f"x has {len(x)} samples and y has {len(values)}; they must be equally many")
+        values = matched_values(x, y, self.num_classes)
         pairing = draw_pairing(len(x), self.theta, generator=self.generator, dtype=x.dtype)
         u = flat_outputs(net, torch.cat([x, mix(x, pairing)]))
         targets = torch.cat([values, mix(values, pairing)]).flatten(1)

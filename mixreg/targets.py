@@ -52,6 +52,20 @@ def validate_targets(y: Tensor, num_classes: int | None) -> None:
         )
 
 
+def matched_values(x: Tensor, y: Tensor, num_classes: int | None) -> Tensor:
+    """Targets as values in the dtype of x, one for each sample: n × ….
+
+    Args:
+        x: n × …, floating point.
+        y: n integer labels, or n × … targets.
+        num_classes: needed for integer labels.
+    """
+    values = to_values(y, num_classes, x.dtype)
+    if values.shape[0] != x.shape[0]:
+        raise ValueError(f"x has {x.shape[0]} samples and y has {values.shape[0]}; they must be equally many")
+    return values
+
+
 def require_labels_in_range(y: Tensor, num_classes: int) -> None:
     """Class indices must lie in 0..num_classes − 1."""
     low, high = (int(end) for end in y.long().aminmax()) if y.numel() else (0, 0)
