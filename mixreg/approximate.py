@@ -28,12 +28,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from mixreg.convolution import tangent_convolutions
 from mixreg.losses import SampleLoss, require_curvature, require_known, resolve
 from mixreg.moments import DataMoments
-from mixreg.network import Network, explaining_dtypes, plain_attention, refuse_non_finite, require_tensor
+from mixreg.network import Network, explaining_dtypes, inside, plain_attention, refuse_non_finite, require_tensor
 from mixreg.normalisation import Statistics, coupling_layers, held_statistics, learn
 from mixreg.rescaling import shrink
 from mixreg.structure import common_dtype, validate_batch
@@ -159,32 +158,20 @@ class ApproximateMixup:
 
 def tangents(net: Network, x: Tensor, delta: Tensor, second_order: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """f(x), d/dt f(x + tδ) and, if asked for, d²/dt² f(x + tδ) at 0; differentiable in the network's parameters."""
-    if isinstance(net, DistributedDataParallel) or hasattr(net, "_forward_module"):  # the latter: Lightning Fabric's
-        return _inside(net, x, delta, second_order)
-    if not coupling_layers(net):
-        return _tangents(net, net, x, delta, second_order)
+    return inside(net, lambda f, module, x, delta: tangents_inside(f, module, x, delta, second_order), x, delta)
+
+
+def tangents_inside(
+    net: Network, module: Network, x: Tensor, delta: Tensor, second_order: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The same, for code that already runs where `mixreg.network.inside` puts it."""
+    if net is not module or not coupling_layers(net):
+        return _tangents(net, module, x, delta, second_order)
     # Layers that are given another forward for a moment cannot be traced: a compiled network, or a compiled step, runs
     # this part as it was written.
     net = getattr(net, "_orig_mod", net)
     run = torch.compiler.disable(_tangents) if torch.compiler.is_compiling() else _tangents
     return run(net, net, x, delta, second_order)
-
-
-def _inside(net: Any, x: Tensor, delta: Tensor, second_order: bool) -> Any:
-    """The tangents of the wrapped module, taken where its forward pass runs: the wrapper sees ordinary tensors."""
-    module = net.module
-    forward, own = module.forward, module.__dict__.get("forward")
-
-    def with_tangents(x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        return _tangents(forward, module, x, delta, second_order)
-
-    module.forward = with_tangents
-    try:
-        return net(x, delta)
-    finally:
-        del module.forward
-        if own is not None:
-            module.forward = own
 
 
 def _tangents(

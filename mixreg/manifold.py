@@ -19,14 +19,15 @@ A layer is a submodule; what is mixed is its output. The name "" stands for the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mixreg.mixing import draw_pairing, mix
+from mixreg.mixing import Pairing, draw_pairing, mix
 from mixreg.moments import DataMoments
+from mixreg.network import Network, evaluating
 from mixreg.rescaling import shrink, stretch
 from mixreg.targets import to_values, validate_num_classes
 from mixreg.theta import Theta, scalar_forms
@@ -93,43 +94,73 @@ class ManifoldMixup:
         device = self.generator.device if self.generator is not None else torch.device("cpu")
         chosen = int(torch.randint(len(self.layers), (), generator=self.generator, device=device))
         pairing = draw_pairing(len(values), self.theta, generator=self.generator, dtype=values.dtype)
-        # A layer that the network uses twice is mixed the first time.
-        is_mixed = False
+        return mixed_outputs(net, net, self.layers[chosen], x, pairing), mix(values, pairing)
 
-        def mix_once(hidden: Tensor) -> Tensor:
-            nonlocal is_mixed
-            if is_mixed:
-                return hidden
-            if len(hidden) != len(values):
-                raise ValueError(f"layer {self.layers[chosen]!r} gives {len(hidden)} rows for {len(values)} samples")
-            is_mixed = True
-            return mix(hidden, pairing)
 
-        with changing(net, self.layers[chosen], mix_once):
-            outputs = net(x)
-        if not is_mixed:
-            raise ValueError(f"layer {self.layers[chosen]!r} took no part in the network's computation")
-        return outputs, mix(values, pairing)
+def mixed_outputs(net: Network, module: nn.Module, layer: str, x: Tensor, pairing: Pairing) -> Tensor:
+    """What the network makes of x when `layer` is mixed.
+
+    Args:
+        net: what to call: the module, or a wrapper around it.
+        module: where the layer is.
+        layer: its name; "" is the input.
+        x: n × ….
+        pairing: of n samples.
+    """
+    # A layer that the network uses twice is mixed the first time.
+    is_mixed = False
+
+    def mix_once(hidden: Tensor) -> Tensor:
+        nonlocal is_mixed
+        if is_mixed:
+            return hidden
+        if len(hidden) != len(pairing.partner):
+            raise ValueError(f"layer {layer!r} gives {len(hidden)} rows for {len(pairing.partner)} samples")
+        is_mixed = True
+        return mix(hidden, pairing)
+
+    with changing(module, layer, mix_once):
+        outputs = net(x)
+    if not is_mixed:
+        raise ValueError(f"layer {layer!r} took no part in the network's computation")
+    return outputs
+
+
+def first_layers(net: nn.Module, count: int = 2) -> list[str]:
+    """The input and the first `count` blocks of a network, but never the last one: where to mix if nobody says."""
+    blocks = [name for name, child in net.named_children() if any(True for _ in child.parameters())]
+    return [INPUT, *blocks[:-1][:count]]
 
 
 @torch.no_grad()
-def hidden_means(net: nn.Module, layers: Sequence[str], loader: Iterable[Any]) -> dict[str, Tensor]:
-    """h̄ of each layer over batches (x, y) of training data, in evaluation mode."""
+def hidden_means(
+    net: nn.Module, layers: Sequence[str], loader: Iterable[Any], across_processes: bool = False
+) -> dict[str, Tensor]:
+    """h̄ of each layer over batches (x, y) of training data, in evaluation mode.
+
+    Args:
+        net: the network.
+        layers: their names; "" is the input.
+        loader: of (x, y).
+        across_processes: whether every process calls this with its own share of the data.
+    """
     found = {layer: DataMoments() for layer in layers}
-    was_training = net.training
-    net.eval()
-    try:
+
+    def taking(layer: str) -> Callable[[Tensor], Tensor]:
+        def take(hidden: Tensor) -> Tensor:
+            found[layer].update(hidden, hidden.new_zeros(len(hidden), 1))
+            return hidden
+
+        return take
+
+    with evaluating(net), ExitStack() as stack:
+        for layer in found:
+            stack.enter_context(changing(net, layer, taking(layer)))
         for x, _ in loader:
-            for layer, moments in found.items():
-
-                def take(hidden: Tensor, moments: DataMoments = moments) -> Tensor:
-                    moments.update(hidden, hidden.new_zeros(len(hidden), 1))
-                    return hidden
-
-                with changing(net, layer, take):
-                    net(x)
-    finally:
-        net.train(was_training)
+            net(x)
+    if across_processes:
+        for moments in found.values():
+            moments.all_reduce()
     return {layer: moments.x_mean for layer, moments in found.items()}
 
 

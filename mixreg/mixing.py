@@ -59,6 +59,21 @@ def draw_pairing(
     return Pairing(partner, share if per_sample else share.expand(n))
 
 
+class Mixed(NamedTuple):
+    """Data and what Mixup makes of it, for losses that look at both: x, y, x̂, ŷ, each n × …."""
+
+    x: Tensor
+    y: Tensor
+    mixed_x: Tensor
+    mixed_y: Tensor
+
+
+def mixed_copy(x: Tensor, y: Tensor, theta: Theta, generator: torch.Generator | None) -> Mixed:
+    """Both beside each other; x: n × … floating point, y: n × … values."""
+    pairing = draw_pairing(len(x), theta, generator=generator, dtype=x.dtype)
+    return Mixed(x, y, mix(x, pairing), mix(y, pairing))
+
+
 def mix(
     x: Tensor, pairing: Pairing, inplace: bool = False, allocate: Callable[[Tensor], Tensor] = torch.empty_like
 ) -> Tensor:

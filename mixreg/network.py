@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parallel import DistributedDataParallel
 
 from mixreg.losses import Loss, SampleLoss, require_known, resolve
 from mixreg.structure import validate_batch
@@ -58,6 +60,30 @@ def plain_attention() -> AbstractContextManager[None]:
     if torch.compiler.is_compiling():
         return nullcontext()
     return sdpa_kernel(SDPBackend.MATH)
+
+
+def is_wrapped(net: Network) -> bool:
+    """Whether `net` is a network in a wrapper that watches its forward pass: DDP's, or Lightning Fabric's."""
+    return isinstance(net, DistributedDataParallel) or hasattr(net, "_forward_module")
+
+
+def inside(net: Network, run: Callable[..., Any], *tensors: Tensor) -> Any:
+    """`run(forward, module, *tensors)`, where the forward pass of a wrapped network runs.
+
+    The wrapper sees one ordinary forward pass, whatever `run` does with `forward` (what to call) and `module` (where
+    the layers are). For a network that is not wrapped both are the network itself.
+    """
+    if not is_wrapped(net):
+        return run(net, net, *tensors)
+    module: Any = net.module  # type: ignore[attr-defined]
+    forward, own = module.forward, module.__dict__.get("forward")
+    module.forward = lambda *given: run(forward, module, *given)
+    try:
+        return net(*tensors)
+    finally:
+        del module.forward
+        if own is not None:
+            module.forward = own
 
 
 def require_tensor(u: object) -> Tensor:

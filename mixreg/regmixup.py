@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mixreg.losses import SampleLoss, resolve
-from mixreg.mixing import draw_pairing, mix
+from mixreg.mixing import Mixed, mixed_copy
 from mixreg.network import Network, flat_outputs
 from mixreg.targets import matched_values, validate_num_classes
 from mixreg.theta import Theta, scalar_forms
@@ -44,10 +44,15 @@ class RegMixup:
 
     def __call__(self, net: Network, x: Tensor, y: Tensor) -> Tensor:
         """The mean loss; x: n × … floating point, y: n integer labels or n × … targets."""
-        values = matched_values(x, y, self.num_classes)
-        pairing = draw_pairing(len(x), self.theta, generator=self.generator, dtype=x.dtype)
-        u = flat_outputs(net, torch.cat([x, mix(x, pairing)]))
-        targets = torch.cat([values, mix(values, pairing)]).flatten(1)
-        losses = resolve(self.loss, targets.shape[1:], u.shape[1:]).value(targets, u)
-        plain, mixed = losses.split(len(x))
-        return plain.mean() + self.weight * mixed.mean()
+        return self.values(net, *self.mixed(x, y)).mean()
+
+    def mixed(self, x: Tensor, y: Tensor) -> Mixed:
+        """The data as values and what Mixup makes of it."""
+        return mixed_copy(x, matched_values(x, y, self.num_classes), self.theta, self.generator)
+
+    def values(self, net: Network, x: Tensor, y: Tensor, mixed_x: Tensor, mixed_y: Tensor) -> Tensor:
+        """The loss of each sample, n; arguments as from `mixed`."""
+        u = flat_outputs(net, torch.cat([x, mixed_x]))
+        targets = torch.cat([y, mixed_y]).flatten(1)
+        plain, mixed = resolve(self.loss, targets.shape[1:], u.shape[1:]).value(targets, u).split(len(x))
+        return plain + self.weight * mixed

@@ -11,6 +11,9 @@ so f maps shrunk inputs to shrunk outputs. To predict, shrink the input and stre
 on f's own outputs (logits), before any softmax. `shrink` and `stretch` are inverse to each other. With balanced classes
 the ȳ term shifts all logits alike and the stretch is a temperature of θ̄; for centred data and a homogeneous network
 (f(ux) = u f(x)) nothing changes at all.
+
+A network that was trained with mixed inputs and its own labels needs the first half of the rule only, one that was
+trained with mixed labels the second (`mixreg.ablations`).
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from torch import Tensor, nn
 from mixreg.moments import DataMoments
 from mixreg.structure import leaves, rebuild
 from mixreg.theta import scalar_forms
+
+PARTS = ("both", "inputs", "outputs")
 
 
 def shrink(x: Tensor, x_mean: Tensor, theta_mean: float) -> Tensor:
@@ -64,12 +69,16 @@ class Rescaled(nn.Module):
         x_mean: x̄, of one sample's shape or one that broadcasts to it; for inputs of several tensors a tuple, list or
             dict of means of the same structure.
         y_mean: ȳ, of one output's shape.
+        parts: what was mixed in training: "both", "inputs" or "outputs".
     """
 
     y_mean: Tensor
 
-    def __init__(self, net: nn.Module, alpha: float, x_mean: Any, y_mean: Tensor) -> None:
+    def __init__(self, net: nn.Module, alpha: float, x_mean: Any, y_mean: Tensor, parts: str = "both") -> None:
         super().__init__()
+        if parts not in PARTS:
+            raise ValueError(f"unknown parts {parts!r}; known are {', '.join(PARTS)}")
+        self.parts = parts
         if not isinstance(net, nn.Module):
             raise TypeError(f"net must be a torch.nn.Module, got {type(net).__name__}")
         like = next((p for p in net.parameters() if p.is_floating_point()), None)
@@ -100,17 +109,18 @@ class Rescaled(nn.Module):
                 f"the network must return one tensor to be stretched, got {type(u).__name__}; wrap a module that "
                 "returns its logits"
             )
-        return stretch(u, self.y_mean, self.theta_mean)
+        return u if self.parts == "inputs" else stretch(u, self.y_mean, self.theta_mean)
 
     def _shrink(self, x: Any) -> Any:
         named = dict(leaves(x))
         if named.keys() != self._x_buffers.keys():
             raise ValueError(f"the means are those of {list(self._x_buffers)}, but the input holds {list(named)}")
+        keep = 1.0 if self.parts == "outputs" else self.theta_mean
         shrunk = []
         for name, tensor in named.items():
             if not tensor.is_floating_point():
                 raise TypeError(f"{name} has dtype {tensor.dtype}; convert and normalise it as in training first")
-            shrunk.append(shrink(tensor, getattr(self, self._x_buffers[name]), self.theta_mean))
+            shrunk.append(shrink(tensor, getattr(self, self._x_buffers[name]), keep))
         parts = iter(shrunk)
         return rebuild(x, lambda _: next(parts))
 
@@ -128,7 +138,8 @@ class Rescaled(nn.Module):
 
     def extra_repr(self) -> str:
         """Shown by `print(model)`."""
-        return f"alpha={self.alpha}, theta_mean={self.theta_mean:.4f}"
+        parts = "" if self.parts == "both" else f", parts={self.parts!r}"
+        return f"alpha={self.alpha}, theta_mean={self.theta_mean:.4f}{parts}"
 
 
 def _validate_mean(mean: Tensor, name: str, like: Tensor | None) -> Tensor:

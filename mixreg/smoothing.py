@@ -52,6 +52,18 @@ def smooth_labels(y: Tensor, y_mean: Tensor, *, alpha: float | None = None, epsi
     return shrink(to_values(y, y_mean.shape[0]), y_mean.to(y.device), keep)
 
 
+def smooth_uniformly(y: Tensor, num_classes: int, epsilon: float) -> Tensor:
+    """(1 − ε) y + ε / c: the usual label smoothing (Szegedy et al., 2016), towards the uniform label.
+
+    Args:
+        y: n integer labels, or n × c soft labels.
+        num_classes: c.
+        epsilon: in [0, 1].
+    """
+    dtype = y.dtype if y.is_floating_point() else torch.get_default_dtype()
+    return smooth_labels(y, torch.full((num_classes,), 1 / num_classes, dtype=dtype), epsilon=epsilon)
+
+
 class EntropyBound(NamedTuple):
     """Both sides of the proposition, and the entropies they are made of; float64 tensors of no dimension."""
 

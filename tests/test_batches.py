@@ -86,7 +86,7 @@ def test_methods_are_their_definitions() -> None:
     one_hot = torch.eye(3)[y]
 
     def value(name: str) -> torch.Tensor:
-        method = make_method(name, 1.0, 3, lambda: means)
+        method = make_method(Config(method=name), 3, lambda: means, net)
         return method.losses(net, method.prepare(x, y, stream("method")))[0].mean()
 
     def shrunk(t: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:

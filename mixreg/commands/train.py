@@ -25,8 +25,13 @@ SECONDS_BETWEEN_LINES = 10.0
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "data": (str, "A dataset's name (see `mixreg data list`), an .npz file, or a folder of class folders."),
     "model": (str, "lenet, resnet34, resnet50, small-resnet, random-features, mlp, or package.module:factory."),
-    "method": (str, "erm, mixup, approximate, modified or smoothing."),
+    "method": (str, "How to train: see below."),
     "alpha": (float, "α of Mixup, from 0 (no mixing) to inf."),
+    "weight": (float, "Weight of the second part of regmixup's, mixupe's and adaptive's loss."),
+    "layers": (str, "Layers that manifold chooses from, with commas: input,conv1."),
+    "label_smoothing": (float, "Smoothing towards the uniform label, with any method."),
+    "dropout": (float, "Probability of dropping features of the last layer, with any method."),
+    "parseval": (float, "β of Parseval's retraction after each step, with any method."),
     "epochs": (int, "Passes over the data; schedules keep their shape."),
     "batch_size": (int, "Samples per step, of all processes together."),
     "lr": (float, "Learning rate of SGD."),
@@ -34,6 +39,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "weight_decay": (float, "Its weight decay."),
     "augment": (str, "standard (crops and flips) or none."),
     "label_noise": (float, "Fraction of training labels replaced by another class."),
+    "samples": (int, "Training samples to use; 0 for all."),
     "holdout": (float, "Fraction of the training set kept out, to fit temperatures on."),
     "image_size": (int, "Side of images read from folders."),
     "seed": (int, "Of everything that is random."),
@@ -85,10 +91,29 @@ def train(
     model.safetensors (weights, x̄, ȳ and α), config.json, log.jsonl and metrics.json in the run's folder.
 
     \b
+    Methods:
+      erm           empirical risk minimisation
+      mixup         Mixup
+      approximate   Theorem 3 as a loss
+      modified      ERM on shrunk data
+      smoothing     labels smoothed towards the mean label, as much as Mixup does
+      inputs        Mixup of inputs only
+      outputs       Mixup of labels only
+      independent   Mixup of both, independently
+      scaled        x_i + (1/λ − 1)(x_j − x̄), for α above 1
+      gaussian      Gaussian noise with Mixup's covariances
+      manifold      Manifold Mixup
+      cutmix        CutMix
+      adaptive      adaptive Mixup: learns how much to mix
+      regmixup      RegMixup: Mixup beside the plain loss (α = 10)
+      mixupe        MixupE: Mixup with its slope towards the mean held near 0
+
+    \b
     Examples:
       mixreg train --out runs/digits
       mixreg train --preset two-moons --out runs/moons
       mixreg train --preset cifar-lenet --method approximate --epochs 20 --out runs/lenet
+      mixreg train --method cutmix --data digits-32 --model lenet --dropout 0.2 --out runs/cutmix
       torchrun --nproc-per-node 2 -m mixreg train --accelerator cpu --devices 2 --out runs/two
     """
     for name, value, least in (("evaluate-every", evaluate_every, 1), ("workers", workers, 0)):
@@ -118,6 +143,8 @@ def _config(preset: str | None, settings: dict[str, Any]) -> Config:
     if "data" in given and given["data"] not in (*EMBEDDED, *RECIPES):
         # A run can be evaluated from anywhere.
         given["data"] = str(Path(given["data"]).resolve()) if Path(given["data"]).exists() else given["data"]
+    if "layers" in given:
+        given["layers"] = tuple(layer.strip() for layer in given["layers"].split(","))
     assert set(given) <= {field.name for field in fields(Config)}
     if preset is not None and "data" not in given | PRESETS.get(preset, {"data": ""}):
         raise click.UsageError(f"--preset {preset} needs --data: a folder of class folders.")

@@ -75,7 +75,7 @@ def predictors(trained: Trained, alphas: list[float]) -> dict[str, nn.Module]:
     """The plain network, and the rescaled one for each α, which it is named by."""
     models: dict[str, nn.Module] = {"plain": trained.net}
     for alpha in alphas:
-        models[f"{alpha:g}"] = Rescaled(trained.net, alpha, trained.rescaled.x_mean, trained.rescaled.y_mean)
+        models[f"{alpha:g}"] = Rescaled(trained.net, alpha, trained.x_mean, trained.y_mean)
     return models
 
 

@@ -105,7 +105,11 @@ def split_holdout(labels: Tensor, config: Config) -> tuple[Tensor, Tensor]:
     """Indices to train on and indices held out, both sorted."""
     order = torch.randperm(len(labels), generator=stream(config.seed, "holdout"))
     held = round(config.holdout * len(labels))
-    return order[held:].sort().values, order[:held].sort().values
+    kept = order[held:][: config.samples or None]
+    if len(kept) < max(1, config.samples):
+        asked = f"to train on {config.samples}" if config.samples else "to train on"
+        raise ValueError(f"holding out {config.holdout:g} of {len(labels)} samples leaves too few {asked}")
+    return kept.sort().values, order[:held].sort().values
 
 
 def noisy_labels(labels: Tensor, num_classes: int, config: Config) -> Tensor:
@@ -162,10 +166,8 @@ class ArrayBatches:
         self.pixels = (pixels or Pixels.of(dataset.train.x)) if dataset.is_images else None
         x, y = prepared(dataset.train, self.pixels)
         kept, held = split_holdout(y, config)
-        if len(kept) == 0:
-            raise ValueError(f"holding out {config.holdout:g} of {len(y)} samples leaves none to train on")
         self.held_out = x[held], y[held]
-        self.x, self.y = (x, y) if len(held) == 0 else (x[kept], y[kept])
+        self.x, self.y = (x, y) if len(kept) == len(y) else (x[kept], y[kept])
         self.y = noisy_labels(self.y, self.num_classes, config)
         self.test = prepared(dataset.test, self.pixels)
         self.shape = tuple(self.x.shape[1:])

@@ -64,8 +64,6 @@ class FolderBatches:
         listed = "\n".join(f"{path.relative_to(folder)} {path.stat().st_size}" for path in paths)
         self.fingerprint = hashlib.sha256(listed.encode()).hexdigest()
         kept, held = split_holdout(labels, config)
-        if len(kept) == 0:
-            raise ValueError(f"holding out {config.holdout:g} of {len(labels)} images leaves none to train on")
         self.y = noisy_labels(labels[kept], self.num_classes, config)
         seed = config.seed if config.augment == "standard" else None
         size = config.image_size

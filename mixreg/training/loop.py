@@ -15,13 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from mixreg.distributed import sum_over_processes, world_size
-from mixreg.rescaling import Rescaled
+from mixreg.manifold import hidden_means
 from mixreg.streams import stream_seed
 from mixreg.training.batches import Batches
 from mixreg.training.checkpoint import CheckpointError, flat_state, restore_state, save_tensors
 from mixreg.training.config import Config
 from mixreg.training.measures import Measures, predict
-from mixreg.training.methods import make_method
+from mixreg.training.methods import keeper, make_method, mixed_layers, seen_labels
+from mixreg.training.prediction import rescaled_network
 
 
 class Watcher(Protocol):
@@ -103,7 +104,7 @@ class Trainer:
 
     def resume(self, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
         """Go on from a checkpoint's content."""
-        if record.get("config") != self.config.to_json() or "step" not in record:
+        if "step" not in record or Config.from_json(record.get("config", {})) != self.config:
             raise CheckpointError(f"{self.checkpoint} belongs to another run")
         if record["data"] != self.batches.fingerprint:
             raise CheckpointError(f"{self.config.data} has changed since {self.checkpoint} was written")
@@ -148,7 +149,8 @@ class Trainer:
             checkpoint_seconds: a checkpoint is written at the first step after so many seconds.
         """
         config, s = self.config, self.state
-        method = make_method(config.method, config.alpha, self.batches.num_classes, self.batches.means)
+        method = make_method(config, self.batches.num_classes, self.batches.means, self.bare)
+        parseval = keeper(config, self.bare)
         generator = torch.Generator()
         last_save = last_look = time.monotonic()
         self.net.train()
@@ -168,6 +170,8 @@ class Trainer:
                 # The mean over the whole batch, whatever the processes' shares of it: gradients are averaged over them.
                 self.fabric.backward(losses.sum() * (self.fabric.world_size / batch.total))
                 self.optimizer.step()
+                if parseval is not None:
+                    parseval.step()
                 self._count(losses.detach(), logits, batch.y[batch.own])
                 s.epoch, s.step = epoch, step + 1
                 now = time.monotonic()
@@ -228,16 +232,22 @@ class Trainer:
         s.epoch, s.step, s.sums = epoch + 1, 0, torch.zeros_like(s.sums)
         finished(record)
 
-    def rescaled(self) -> Rescaled:
-        """The network with the rescaling of eq. (testmodif), from the means seen so far."""
+    def means(self) -> dict[str, Tensor]:
+        """What prediction needs of the data seen so far; every process must call it."""
         x_mean, y_mean = self.state.means(self.batches.is_whole)
-        return Rescaled(self.bare, self.config.alpha, x_mean.float(), y_mean.float())
+        found = {"x_mean": x_mean.float(), "y_mean": seen_labels(y_mean, self.config).float()}
+        if self.config.method != "manifold":
+            return found
+        shown = ((b.x[b.own].to(self.fabric.device), b.y) for b in self.batches.epoch(max(0, self.state.epoch - 1), 0))
+        layers = mixed_layers(self.config, self.bare)
+        hidden = hidden_means(self.bare, layers, shown, across_processes=world_size() > 1)
+        return found | {f"hidden.{layer}": mean.float().cpu() for layer, mean in hidden.items()}
 
 
 def evaluate_on(trainer: Trainer, test: Any) -> dict[str, dict[str, float]]:
     """The measures of the plain and the rescaled network on batches of (x, y)."""
     weight = next(trainer.bare.parameters())
-    rescaled = trainer.rescaled().to(weight.device, weight.dtype)
+    rescaled = rescaled_network(trainer.config, trainer.bare, trainer.means()).to(weight.device, weight.dtype)
     models: dict[str, nn.Module] = {"plain": trainer.bare, "rescaled": rescaled}
     measures = {name: Measures() for name in models}
     predict(models, test, lambda name, logits, y: measures[name].update(logits, y), trainer.fabric.device)

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from mixreg.files import remove_leftovers, write_bytes, write_json, writing
 from mixreg.models import MODELS, build
 from mixreg.models.factory import load_factory
-from mixreg.rescaling import Rescaled
 from mixreg.streams import stream_seed
 from mixreg.training.batches import Batches, Pixels
 from mixreg.training.board import Board
@@ -31,6 +30,8 @@ from mixreg.training.checkpoint import CheckpointError, load_tensors, save_tenso
 from mixreg.training.config import Config
 from mixreg.training.folders import open_batches
 from mixreg.training.loop import Trainer, Unwatched, Watcher, evaluate_on
+from mixreg.training.methods import equipped
+from mixreg.training.prediction import rescaled_network
 
 CHECKPOINT, MODEL, CONFIG, LOG, METRICS = (
     "checkpoint.safetensors",
@@ -73,13 +74,14 @@ def build_network(config: Config, shape: tuple[int, ...], num_classes: int) -> n
     """The network of a run with its initial weights; a user's own factory is called with `num_classes=`."""
     seed = stream_seed(config.seed, "weights")
     if config.model in MODELS or ":" not in config.model:
-        return build(config.model, shape, num_classes, seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        net = load_factory(config.model)(num_classes=num_classes)
-    if not isinstance(net, nn.Module):
-        raise TypeError(f"{config.model} must return an nn.Module, got {type(net).__name__}")
-    return net
+        net = build(config.model, shape, num_classes, seed)
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            net = load_factory(config.model)(num_classes=num_classes)
+        if not isinstance(net, nn.Module):
+            raise TypeError(f"{config.model} must return an nn.Module, got {type(net).__name__}")
+    return equipped(net, config, num_classes)
 
 
 def read_config(folder: Path) -> Config:
@@ -165,9 +167,9 @@ def train(
                 watcher = stack.enter_context(watch(config, batches.steps))
                 finished = stack.enter_context(contextlib.closing(log)).append
             trainer.run(watcher, evaluate, finished, checkpoint_seconds)
-        x_mean, y_mean = trainer.state.means(batches.is_whole)
+        means = trainer.means()
         if log is not None:
-            save_model(out / MODEL, net, config, x_mean, y_mean, batches)
+            save_model(out / MODEL, net, config, means, batches)
             last = trainer.state.log[-1]
             write_json(out / METRICS, {"epochs": config.epochs, "train_loss": last["train_loss"], **last["test"]})
             (out / CHECKPOINT).unlink(missing_ok=True)
@@ -197,10 +199,10 @@ class _Log:
         self.board.close()
 
 
-def save_model(path: Path, net: nn.Module, config: Config, x_mean: Tensor, y_mean: Tensor, batches: Batches) -> None:
+def save_model(path: Path, net: nn.Module, config: Config, means: dict[str, Tensor], batches: Batches) -> None:
     """Write final weights with all that prediction needs."""
     tensors = {f"network.{key}": value for key, value in net.state_dict().items()}
-    tensors |= {"x_mean": x_mean.float(), "y_mean": y_mean.float()}
+    tensors |= means
     if batches.pixels is not None:
         tensors |= {"pixel_mean": batches.pixels.mean, "pixel_std": batches.pixels.std}
     record = {"config": config.to_json(), "classes": batches.classes, "data": batches.fingerprint}
@@ -213,7 +215,8 @@ class Trained:
 
     Attributes:
         config: of its run.
-        net, rescaled: the plain network and its rescaled form.
+        net, rescaled: the plain network, and the same with the prediction rule that belongs to its method.
+        x_mean, y_mean: of what it was trained on.
         shape, num_classes: of one input, and of its output.
         pixels: how bytes are scaled; None for features.
         classes: their names, where they have names.
@@ -222,7 +225,9 @@ class Trained:
 
     config: Config
     net: nn.Module
-    rescaled: Rescaled
+    rescaled: nn.Module
+    x_mean: Tensor
+    y_mean: Tensor
     shape: tuple[int, ...]
     num_classes: int
     pixels: Pixels | None
@@ -254,6 +259,7 @@ def load_trained(folder: Path, model: str | None = None) -> Trained:
     except (KeyError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{path} cannot be used: {str(error).splitlines()[-1].strip()}") from error
     pixels = Pixels(tensors["pixel_mean"], tensors["pixel_std"]) if "pixel_mean" in tensors else None
-    rescaled = Rescaled(net, config.alpha, tensors["x_mean"], tensors["y_mean"])
+    rescaled = rescaled_network(config, net, tensors)
     names, data = record.get("classes", []), record.get("data", "")
-    return Trained(config, net.eval(), rescaled.eval(), shape, classes, pixels, names, data)
+    means = tensors["x_mean"], tensors["y_mean"]
+    return Trained(config, net.eval(), rescaled.eval(), *means, shape, classes, pixels, names, data)

@@ -1,0 +1,105 @@
+"""Adaptive Mixup (Guo et al., 2019): how much to mix is learnt, pair by pair.
+
+Where the mixture of two samples is itself a typical sample of a third class, its mixed label contradicts the data: the
+mixture *intrudes*. So for each pair a policy chooses an interval of λ, and a discriminator watches for intrusion. With
+features h, the input of the network's last layer, both are small networks on top of it:
+
+    (a, w, rest) = softmax policy(h_i, h_j)        λ = a + w t,   t ~ U(0, 1)
+
+    ½ [ℓ(y_i, f(x_i)) + ℓ(λ y_i + (1 − λ) y_j, f(λ x_i + (1 − λ) x_j))]
+        + η ½ [log(1 + e^{−d(h_i)}) + log(1 + e^{d(h_mixed)})],
+
+minimised over network, policy and discriminator d together: mixtures that can be told from data do not intrude. The
+derivative in λ reaches the policy through both mixtures. Half of what the network sees is the data as it is, so that
+there is no one map to undo: predictions are used as they are.
+
+The original gives the policy a network of its own, on a random blend of both inputs; here it reads the features of the
+network that is being trained (held fixed for it), which are at hand, and costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from mixreg.dropout import last_dense, watching_features
+from mixreg.losses import SampleLoss, resolve
+from mixreg.network import Network, flat_outputs, inside
+from mixreg.targets import matched_values, validate_num_classes
+
+
+class AdaptiveMixup(nn.Module):
+    """Policy, discriminator and the loss of a batch: `AdaptiveMixup(net, num_classes=10)(net, x, y).backward()`.
+
+    Its own parameters are to be trained along with the network's.
+
+    Args:
+        net: its last dense layer makes the outputs.
+        weight: η, at least 0.
+        num_classes: needed when targets are integer labels.
+        loss: a name or a callable on one sample.
+        width: of the policy's hidden layer.
+        generator: the source of chance; by default PyTorch's global one.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        weight: float = 1.0,
+        num_classes: int | None = None,
+        loss: str | SampleLoss = "cross_entropy",
+        width: int = 100,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if not weight >= 0:
+            raise ValueError(f"weight must be at least 0, got {weight!r}")
+        features = last_dense(net).in_features
+        self.policy = nn.Sequential(nn.Linear(2 * features, width), nn.ReLU(), nn.Linear(width, 3))
+        self.discriminator = nn.Linear(features, 1)
+        self.weight, self.num_classes, self.loss = weight, validate_num_classes(num_classes), loss
+        self.generator = generator
+
+    def forward(self, net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """The mean loss; x: n × … floating point, y: n integer labels or n × … targets."""
+        values = matched_values(x, y, self.num_classes)
+        device = self.generator.device if self.generator is not None else torch.device("cpu")
+        partner = torch.randperm(len(x), generator=self.generator, device=device)
+        place = torch.rand(len(x), generator=self.generator, device=device, dtype=x.dtype)
+        return self.values(net, x, values, partner.to(x.device), place.to(x.device)).mean()
+
+    def values(self, net: Network, x: Tensor, y: Tensor, partner: Tensor, place: Tensor) -> Tensor:
+        """The loss of each sample, n.
+
+        Args:
+            net: the network.
+            x: n × …; y: n × … values.
+            partner: n, who is mixed with whom.
+            place: n, where in its interval each λ lies: t.
+        """
+        return inside(net, self._values, x, y, partner, place)
+
+    def share(self, features: Tensor, partner: Tensor, place: Tensor) -> Tensor:
+        """λ of each pair, n, differentiable in the policy; features: n × …."""
+        fixed = features.detach()
+        low, width, _ = self.policy(torch.cat([fixed, fixed[partner]], 1)).softmax(1).unbind(1)
+        return low + width * place
+
+    def _values(
+        self, forward: Network, module: nn.Module, x: Tensor, y: Tensor, partner: Tensor, place: Tensor
+    ) -> Tensor:
+        with watching_features(module) as seen:
+            u = flat_outputs(forward, x)
+            share = self.share(seen[0], partner, place)
+            mixed_x, mixed_y = (_mixed(part, partner, share) for part in (x, y))
+            mixed_u = flat_outputs(forward, mixed_x)
+        loss = resolve(self.loss, y.shape[1:], u.shape[1:])
+        fit = loss.value(y.flatten(1), u) + loss.value(mixed_y.flatten(1), mixed_u)
+        real, mixed = (self.discriminator(features).squeeze(1) for features in seen)
+        return 0.5 * fit + 0.5 * self.weight * (softplus(-real) + softplus(mixed))
+
+
+def _mixed(part: Tensor, partner: Tensor, share: Tensor) -> Tensor:
+    """λ_i v_i + (1 − λ_i) v_{p(i)}; part: n × …."""
+    return torch.lerp(part[partner], part, share.reshape(-1, *[1] * (part.ndim - 1)))

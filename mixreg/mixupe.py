@@ -1,0 +1,82 @@
+"""MixupE (Zou et al., 2023): Mixup with its first directional derivative held near 0.
+
+For losses of the form ℓ(y, u) = h(u) − yᵀu, Mixup mixes inputs only (Zhang et al., 2021): with λ ~ Beta(α + 1, α) its
+risk is the mean over i and j of E ℓ(y_i, f(x_i + (1 − λ)(x_j − x_i))). Around the data, λ = 1, the first-order term is
+
+    E(1 − λ) · mean_i q_i,        q_i = ℓuᵀ J(x_i) (x̄ − x_i),        E(1 − λ) = α / (2α + 1),
+
+the derivative of a sample's loss on the way to the mean. Mixup may make it as negative as it likes; MixupE adds
+
+    η E(1 − λ) · mean_i |q_i|
+
+to Mixup's loss. For centred data and a homogeneous network, J(x) x = f(x), so that q_i = (y_i − softmax f(x_i))ᵀ f(x_i)
+for cross-entropy. Here q_i is computed as it is defined, by one tangent per sample, and the sum is used as it stands;
+the authors' code holds ℓu fixed in the gradient and rescales the sum to the size of Mixup's loss.
+
+As the network is fitted to mixed data, its predictions are to be rescaled as Mixup's.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mixreg.approximate import tangents_inside
+from mixreg.losses import SampleLoss, resolve
+from mixreg.mixing import Mixed, mixed_copy
+from mixreg.network import Network, flat_outputs, inside
+from mixreg.targets import matched_values, validate_num_classes
+from mixreg.theta import Theta, scalar_forms
+
+
+class MixupE:
+    """The loss of a batch: `MixupE(1.0, x_mean, num_classes=10)(net, x, y).backward()`.
+
+    Args:
+        alpha: in [0, ∞].
+        x_mean: x̄, of one sample's shape.
+        weight: η, at least 0.
+        num_classes: needed when targets are integer labels.
+        loss: a name or a differentiable callable on one sample.
+        generator: the source of chance; by default PyTorch's global one.
+    """
+
+    def __init__(
+        self,
+        alpha: float,
+        x_mean: Tensor,
+        weight: float = 1.0,
+        num_classes: int | None = None,
+        loss: str | SampleLoss = "cross_entropy",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        if not weight >= 0:
+            raise ValueError(f"weight must be at least 0, got {weight!r}")
+        self.alpha = scalar_forms(alpha, "MixupE").alpha
+        # α / (2α + 1), also for α = ∞.
+        self.step_mean = 0.0 if self.alpha == 0 else 1 / (2 + 1 / self.alpha)
+        self.x_mean, self.weight, self.loss = x_mean, weight, loss
+        self.num_classes, self.generator = validate_num_classes(num_classes), generator
+
+    def __call__(self, net: Network, x: Tensor, y: Tensor) -> Tensor:
+        """The mean loss; x: n × … floating point, y: n integer labels or n × … targets."""
+        return self.values(net, *self.mixed(x, y)).mean()
+
+    def mixed(self, x: Tensor, y: Tensor) -> Mixed:
+        """The data as values and what Mixup makes of it."""
+        return mixed_copy(x, matched_values(x, y, self.num_classes), Theta(self.alpha), self.generator)
+
+    def values(self, net: Network, x: Tensor, y: Tensor, mixed_x: Tensor, mixed_y: Tensor) -> Tensor:
+        """The loss of each sample, n; arguments as from `mixed`."""
+        if self.weight * self.step_mean == 0:
+            u = flat_outputs(net, mixed_x)
+            return resolve(self.loss, y.shape[1:], u.shape[1:]).value(mixed_y.flatten(1), u)
+
+        def both(forward: Network, module: Network, x: Tensor, mixed_x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            u, along, _ = tangents_inside(forward, module, x, self.x_mean.to(x) - x, False)
+            return u.flatten(1), along.flatten(1), flat_outputs(forward, mixed_x)
+
+        u, along, mixed_u = inside(net, both, x, mixed_x)
+        loss = resolve(self.loss, y.shape[1:], u.shape[1:])
+        slope = (loss.u(y.flatten(1), u) * along).sum(1)
+        return loss.value(mixed_y.flatten(1), mixed_u) + self.weight * self.step_mean * slope.abs()
