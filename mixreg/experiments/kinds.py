@@ -6,7 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mixreg.experiments import expansions, imagenet_ood, label_smoothing, least_squares, overview, two_moons
+from mixreg.experiments import (
+    expansions,
+    imagenet_ood,
+    label_smoothing,
+    least_squares,
+    overview,
+    regularised,
+    two_moons,
+)
 from mixreg.experiments.experiment import Progress
 from mixreg.experiments.trained import trained_network
 
@@ -18,6 +26,8 @@ KINDS: dict[str, Kind] = {
     "label-smoothing": label_smoothing.measure,
     "least-squares": least_squares.measure,
     "overview": overview.measure,
+    "regularised": regularised.measure,
+    "steps": regularised.measure_steps,
     "training": trained_network,
     "two-moons": two_moons.measure,
 }

@@ -28,6 +28,7 @@ from mixreg.experiments import (
     least_squares,
     ood,
     overview,
+    regularizers,
     rescaling,
     terms,
     two_moons,
@@ -43,6 +44,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     module.EXPERIMENT.name: module.EXPERIMENT
     for module in (
         overview,
+        regularizers,
         approximation,
         terms,
         rescaling,
