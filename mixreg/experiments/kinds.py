@@ -26,7 +26,7 @@ KINDS: dict[str, Kind] = {
     "label-smoothing": label_smoothing.measure,
     "least-squares": least_squares.measure,
     "overview": overview.measure,
-    "regularised": regularised.measure,
+    "regularised": regularised.measure_network,
     "steps": regularised.measure_steps,
     "training": trained_network,
     "two-moons": two_moons.measure,

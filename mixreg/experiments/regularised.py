@@ -3,13 +3,15 @@
 Settings of a "regularised" run:
 
     config       fields of `mixreg.training.config.Config`; the others have their defaults
-    shifts       constants that are added to every (normalised) input at test time
-    scales       factors that every (normalised) input is multiplied by at test time
-    points       derivatives are measured at so many test points and training points; 0: not at all
+    look         what else to measure, or nothing:
+        shifts   constants that are added to every (normalised) input at test time
+        scales   factors that every (normalised) input is multiplied by at test time
+        images   how many test images are moved so
+        points   at how many test points and training points derivatives are measured
 
-The result holds `test` (measures by predictor: plain and rescaled, each also tempered), `moved` (accuracy by predictor
-and by shift or scale), and, where asked for, `jacobian` (mean Frobenius norm of ∇f at test points) and `r1` (of
-Theorem 3 for α = 1, over training points).
+The result holds `test` (measures by predictor: plain and rescaled, each also tempered) and, where asked for, `moved`
+(accuracy by predictor: as they are, "", and by shift or scale), `jacobian` (mean Frobenius norm of ∇f at test points)
+and `r1` (of Theorem 3 for α = 1, over training points).
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from mixreg.training.batches import ArrayBatches
 from mixreg.training.config import Config
 from mixreg.training.folders import open_batches
 from mixreg.training.loop import Trainer, Unwatched
-from mixreg.training.measures import Measures, predict
+from mixreg.training.measures import measure
 from mixreg.training.methods import keeper, make_method
 from mixreg.training.run import Engine, Trained, build_network, load_trained, train
 
@@ -44,7 +46,7 @@ _ALPHA_OF_R1 = 1.0
 _STEPS_PER_ROUND = 5
 
 
-def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
+def measure_network(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
     """Carry out such a run, or go on with it."""
     config = Config(**settings["config"])
 
@@ -60,13 +62,25 @@ def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[
     models = {"plain": trained.net, "rescaled": trained.rescaled}
     device = "cuda" if torch.cuda.is_available() else "cpu"
     rows = table(outputs(models, batches.test_batches(), device), temperatures(_held_out(models, batches, device)))
-    result: dict[str, Any] = {
-        "test": {row.pop("model"): row for row in rows},
-        "moved": _moved(models, batches, settings, device),
-    }
-    if settings["points"]:
-        result |= _derivatives(trained, batches, settings["points"])
+    result: dict[str, Any] = {"test": {row.pop("model"): row for row in rows}}
+    if settings["look"]:
+        asked = settings["look"]
+        images = _some(batches.test, max(asked["images"], asked["points"]))
+        result["moved"] = _moved(models, _prepared(batches, images, asked["images"]), asked, device)
+        result |= _derivatives(trained, batches, next(_prepared(batches, images, asked["points"]))[0])
     return rounded(result)
+
+
+def _some(test: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
+    """Test samples from all over the set, whatever its order; the same for every run."""
+    if count > len(test[1]):
+        raise ValueError(f"{count} test samples are asked for, of {len(test[1])} there are")
+    chosen = torch.randperm(len(test[1]), generator=stream(0, "points"))[:count]
+    return test[0][chosen], test[1][chosen]
+
+
+def _prepared(batches: ArrayBatches, images: tuple[Tensor, Tensor], count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    yield batches.numbers(images[0][:count]), images[1][:count]
 
 
 def _held_out(models: dict[str, nn.Module], batches: ArrayBatches, device: str) -> Any:
@@ -75,35 +89,30 @@ def _held_out(models: dict[str, nn.Module], batches: ArrayBatches, device: str) 
 
 
 def _moved(
-    models: dict[str, nn.Module], batches: ArrayBatches, settings: dict[str, Any], device: str
+    models: dict[str, nn.Module],
+    batches: Iterator[tuple[Tensor, Tensor]],
+    asked: dict[str, Any],
+    device: str,
 ) -> dict[str, dict[str, float]]:
-    """Accuracy by predictor under x + shift and scale · x."""
-    changes = [(f"+{shift:g}", 1.0, shift) for shift in settings["shifts"]]
-    changes += [(f"×{scale:g}", scale, 0.0) for scale in settings["scales"]]
+    """Accuracy by predictor, of images as they are and under x + shift and scale · x."""
+    changes = [("", 1.0, 0.0)]
+    changes += [(f"+{shift:g}", 1.0, shift) for shift in asked["shifts"]]
+    changes += [(f"×{scale:g}", scale, 0.0) for scale in asked["scales"]]
+    shown = list(batches)
     found: dict[str, dict[str, float]] = {name: {} for name in models}
     for title, scale, shift in changes:
-        measures = {name: Measures() for name in models}
-
-        def take(name: str, logits: Tensor, labels: Tensor, into: dict[str, Measures] = measures) -> None:
-            into[name].update(logits, labels)
-
-        moved = ((scale * x + shift, y) for x, y in batches.test_batches())
-        predict(models, moved, take, device)
-        for name, counted in measures.items():
-            found[name][title] = counted.compute()["accuracy"]
+        seen = outputs(models, ((scale * x + shift, y) for x, y in shown), device)
+        for name, logits in seen.logits.items():
+            found[name][title] = measure(logits, seen.labels)["accuracy"]
     return found
 
 
-def _derivatives(trained: Trained, batches: ArrayBatches, points: int) -> dict[str, float]:
-    if points > min(len(batches.y), len(batches.test[1])):
-        raise ValueError(f"derivatives are asked for at {points} points, which the data does not have")
-    net = trained.net.cpu()
-    # Spread over the test set, whatever its order.
-    chosen = torch.randperm(len(batches.test[1]), generator=stream(0, "points"))[:points]
-    norms = []
+def _derivatives(trained: Trained, batches: ArrayBatches, test_points: Tensor) -> dict[str, float]:
+    net, points = trained.net.cpu(), len(test_points)
+    if points > len(batches.y):
+        raise ValueError(f"{points} training samples are asked for, of {len(batches.y)} there are")
     with evaluating(net):
-        for x in batches.numbers(batches.test[0][chosen]).split(_POINTS_AT_ONCE):
-            norms.append(jacobians(net, x)[1].detach().flatten(1).norm(dim=1))
+        norms = [jacobians(net, x)[1].detach().flatten(1).norm(dim=1) for x in test_points.split(_POINTS_AT_ONCE)]
     x, y = batches.numbers(batches.x[:points]), batches.y[:points]
     terms = risk.quadratic(net, x, y, _ALPHA_OF_R1, generator=stream(0, "terms"))
     assert isinstance(terms, risk.Quadratic)
