@@ -14,7 +14,7 @@ Needs transformers: `pip install 'mixreg[huggingface]'`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +127,8 @@ class MixupCallback(TrainerCallback):
                 self.moments = _moments_of(loader, mixing, self.mixup.num_classes)
             self.release()
             self._rule = _rescale(model, self.mixup.alpha, self.moments.x_mean, self.moments.y_mean, self.input_name)
-        loader.collate_fn = mixing
+        for layer in _layers(loader):
+            layer.collate_fn = mixing
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Write the means beside a checkpoint's weights."""
@@ -140,6 +141,13 @@ class MixupCallback(TrainerCallback):
         if self._rule is not None:
             self._rule.remove()
             self._rule = None
+
+
+def _layers(loader: Any) -> Iterator[Any]:
+    """A loader and the ones inside it: accelerate wraps loaders, and reads now from the one, now from the other."""
+    while loader is not None:
+        yield loader
+        loader = getattr(loader, "base_dataloader", None)
 
 
 def _moments_of(loader: Any, mixing: MixupCollator, num_classes: int | None) -> DataMoments:

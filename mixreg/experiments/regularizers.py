@@ -5,7 +5,8 @@ does both and withstands label noise; temperature scaling calibrates; Mixup does
 every method, and Mixup's relatives, train the same network on the same data with the same optimiser, and are measured.
 
 *Moved inputs*: how much accuracy is lost, on average, when every normalised input is shifted by a constant or scaled
-by a factor. *Rescaled* is the prediction rule of each method (`mixreg.training.prediction`). Temperatures are fitted on
+by a factor. *R1* alone grows like 1/p where a network is sure of itself, and R3 makes up for it: their sum is what a
+network feels. *Rescaled* is the prediction rule of each method (`mixreg.training.prediction`). Temperatures are fitted on
 clean held-out data, after training.
 """
 
@@ -60,7 +61,7 @@ def sizes(scale: str) -> dict[str, Any]:
     if scale == "smoke":
         digits |= {"noises": ["0", "0.4"], "shifts": [0.5], "scales": [2.0]}
         return digits | {"samples": 64, "epochs": 1, "repetitions": 1, "images": 50, "points": 20, "rounds": 2}
-    cifar = shared | {"data": "cifar10", "human": "cifar10n-worst", "images": 2000, "points": 500}
+    cifar = shared | {"data": "cifar10", "human": "cifar10n-worst", "images": 1000, "points": 500}
     if scale == "paper":
         return cifar | {"samples": 45000, "epochs": 200, "repetitions": 10, "lr": 0.01}
     if is_at_hand("cifar10"):
@@ -117,7 +118,7 @@ class Measured:
         return [found["test"][predictor][measure] for found in self._all(method, noise)]
 
     def derivative(self, method: str, name: str) -> list[float]:
-        """`jacobian` or `r1`."""
+        """`jacobian`, `r1` or `r3`."""
         return [found[name] for found in self._all(method, "0")]
 
     def lost(self, method: str, predictor: str, sign: str) -> list[float]:
@@ -141,7 +142,8 @@ class Measured:
             "ECE": self.test(method, f"plain{suffix}", "ece"),
             "ECE, rescaled": self.test(method, f"rescaled{suffix}", "ece"),
             "Jacobian": self.derivative(method, "jacobian"),
-            "R1": self.derivative(method, "r1"),
+            "R1": (r1 := self.derivative(method, "r1")),
+            "R1 + R3": [a + b for a, b in zip(r1, self.derivative(method, "r3"), strict=True)],
         }
         for noise in noises(self.chosen):
             columns[f"accuracy, {noise_name(noise)}"] = self.test(method, "plain", "accuracy", noise)
@@ -168,7 +170,7 @@ def figure(results: Results, chosen: Sizes) -> Figure:
     panels = {
         "calibration: ECE": ["ECE", "ECE, rescaled"],
         "Jacobian: ‖∇f‖ at test points": ["Jacobian"],
-        "R1": ["R1"],
+        "R1 + R3": ["R1 + R3"],
         "label noise: test accuracy": noise_columns,
         "moved inputs: accuracy lost": ["lost, shifted", "lost, scaled"],
         "cost of a step (ERM = 1)": ["cost of a step"],

@@ -1,0 +1,203 @@
+"""The Trainer's collator and callback with the real library, against a loop written out."""
+
+import sys
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from mixreg import DataMoments, Mixup, Rescaled
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+from mixreg.adapters.huggingface import (  # noqa: E402
+    MEANS,
+    MixupCallback,
+    MixupCollator,
+    mixup_loss,
+    rescale_from,
+)
+
+pytestmark = [pytest.mark.xdist_group("huggingface")]
+
+
+def model() -> torch.nn.Module:
+    """A vision transformer as small as it can be, without dropout."""
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        image_size=8,
+        patch_size=4,
+        num_channels=1,
+        num_labels=3,
+    )
+    return transformers.ViTForImageClassification(config)
+
+
+def data() -> list[dict]:
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.randn(40, 1, 8, 8, generator=generator) + 0.5, torch.randint(3, (40,), generator=generator)
+    return [{"pixel_values": image, "labels": int(label)} for image, label in zip(x, y, strict=True)]
+
+
+def images() -> torch.Tensor:
+    return torch.stack([sample["pixel_values"] for sample in data()])
+
+
+def trainer(tmp_path, callbacks=(), net=None, **settings):
+    defaults = {"num_train_epochs": 2, "per_device_train_batch_size": 16, "save_strategy": "no"}
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path),
+        optim="sgd",
+        learning_rate=0.1,
+        lr_scheduler_type="constant",
+        max_grad_norm=0.0,
+        report_to="none",
+        use_cpu=True,
+        disable_tqdm=True,
+        logging_strategy="no",
+        seed=5,
+        **{**defaults, **settings},
+    )
+    return transformers.Trainer(
+        net or model(),
+        arguments,
+        train_dataset=data(),
+        eval_dataset=data(),
+        callbacks=list(callbacks),
+        compute_loss_func=mixup_loss,
+    )
+
+
+def written_out(tmp_path, epochs: int = 2) -> torch.nn.Module:
+    """The same training as a loop over the batches that Trainer would show."""
+    net, mix = model(), Mixup(0.7, 3, generator=torch.Generator().manual_seed(3))
+    batches = trainer(tmp_path).get_train_dataloader()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net.train()
+    for epoch in range(epochs):
+        batches.set_epoch(epoch)
+        for batch in batches:
+            x, y = mix(batch["pixel_values"], batch["labels"])
+            optimizer.zero_grad()
+            cross_entropy(net(pixel_values=x).logits, y).backward()
+            optimizer.step()
+    return net.eval()
+
+
+def rescaled(net: torch.nn.Module) -> torch.Tensor:
+    """The logits of eq. (testmodif), with the means written out."""
+
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            return self.net(pixel_values=x).logits
+
+    labels = torch.tensor([sample["labels"] for sample in data()])
+    y_mean = torch.bincount(labels, minlength=3) / len(labels)
+    return Rescaled(Logits(), 0.7, images().mean(0), y_mean)(images()).detach()
+
+
+def test_trainer_ends_with_the_weights_of_the_plain_loop_and_evaluates_rescaled(tmp_path) -> None:
+    net, callback = model(), MixupCallback(0.7, 3, seed=3)
+    run = trainer(tmp_path, [callback], net)
+    run.train()
+    expected = written_out(tmp_path)
+    for key, value in expected.state_dict().items():
+        torch.testing.assert_close(net.state_dict()[key], value, rtol=1e-6, atol=1e-7, msg=key)
+    found = torch.from_numpy(run.predict(data()).predictions)
+    torch.testing.assert_close(found, rescaled(expected), rtol=1e-4, atol=1e-5)
+    assert float((found - expected(pixel_values=images()).logits.detach()).abs().max()) > 1e-2
+    labels = torch.tensor([sample["labels"] for sample in data()])
+    assert run.evaluate()["eval_loss"] == pytest.approx(float(cross_entropy(found, labels)), rel=1e-4)
+    callback.release()
+    plain = net.eval()(pixel_values=images()).logits
+    torch.testing.assert_close(plain, expected(pixel_values=images()).logits, rtol=1e-5, atol=1e-6)
+
+
+def test_evaluation_during_training_does_not_mix(tmp_path) -> None:
+    run = trainer(tmp_path, [MixupCallback(0.7, 3, seed=3)], eval_strategy="epoch", save_strategy="no")
+    seen = []
+    inner = run.compute_loss_func
+    run.compute_loss_func = lambda outputs, labels, **more: seen.append(labels) or inner(outputs, labels, **more)
+    run.train()
+    mixed = [labels for labels in seen if labels.is_floating_point()]
+    assert sum(len(labels) for labels in mixed) == 80
+    assert sum(len(labels) for labels in seen if not labels.is_floating_point()) == 80
+    assert all(float(((labels > 0) & (labels < 1)).float().mean()) > 0 for labels in mixed)
+
+
+def test_gradient_accumulation_gives_the_same_weights(tmp_path) -> None:
+    # One batch of 20 mixed in two halves of 10: the mean loss is that of all rows.
+    nets = []
+    for size, steps in ((10, 2), (20, 1)):
+        net = model()
+        settings = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
+        trainer(tmp_path, [MixupCallback(0.0, 3)], net, num_train_epochs=1, **settings).train()
+        nets.append(net)
+    for first, second in zip(*(net.parameters() for net in nets), strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
+
+
+def test_checkpoints_carry_the_means(tmp_path) -> None:
+    net = model()
+    run = trainer(tmp_path, [MixupCallback(0.7, 3, seed=3)], net, save_strategy="epoch")
+    run.train()
+    folder = sorted(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))[-1]
+    loaded = transformers.ViTForImageClassification.from_pretrained(folder)
+    rule = rescale_from(loaded, folder)
+    expected = torch.from_numpy(run.predict(data()).predictions)
+    torch.testing.assert_close(loaded.eval()(pixel_values=images()).logits, expected, rtol=1e-4, atol=1e-5)
+    rule.remove()
+    assert float((loaded(pixel_values=images()).logits.detach() - expected).abs().max()) > 1e-3
+    (folder / MEANS).write_bytes(b"broken")
+    with pytest.raises(ValueError, match=r"mixup\.safetensors does not hold the means"):
+        rescale_from(loaded, folder)
+
+
+def test_the_collator_mixes_what_another_one_makes() -> None:
+    mix = Mixup(1.0, 3, generator=torch.Generator().manual_seed(0))
+    batch = MixupCollator(mix)(data()[:8])
+    x, y = Mixup(1.0, 3, generator=torch.Generator().manual_seed(0))(
+        images()[:8], torch.tensor([sample["labels"] for sample in data()[:8]])
+    )
+    torch.testing.assert_close(batch["pixel_values"], x)
+    torch.testing.assert_close(batch["labels"], y)
+    with pytest.raises(ValueError, match="a batch has no 'input_values', it has"):
+        MixupCollator(mix, input_name="input_values")(data()[:8])
+
+
+def test_known_moments_save_a_pass_and_iterable_data_needs_them(tmp_path) -> None:
+    labels = torch.tensor([sample["labels"] for sample in data()])
+    moments = DataMoments(3)
+    moments.update(images(), labels)
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(data())
+
+    def run(callback):
+        run = trainer(tmp_path, [callback], max_steps=2)
+        run.train_dataset = Stream()
+        run.train()
+        return run
+
+    with pytest.raises(ValueError, match="give MixupCallback its moments="):
+        run(MixupCallback(0.7, 3))
+    net = run(MixupCallback(0.7, 3, moments=moments)).model
+    assert len(net._forward_hooks) == 1
+
+
+def test_without_transformers_the_error_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.delitem(sys.modules, "mixreg.adapters.huggingface")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ImportError, match=r"pip install 'mixreg\[huggingface\]'"):
+        import mixreg.adapters.huggingface  # noqa: F401
