@@ -5,8 +5,8 @@ does both and withstands label noise; temperature scaling calibrates; Mixup does
 every method, and Mixup's relatives, train the same network on the same data with the same optimiser, and are measured.
 
 *Moved inputs*: how much accuracy is lost, on average, when every normalised input is shifted by a constant or scaled
-by a factor. *R1* alone grows like 1/p where a network is sure of itself, and R3 makes up for it: their sum is what a
-network feels. *Rescaled* is the prediction rule of each method (`mixreg.training.prediction`). Temperatures are fitted on
+by a factor. *R1* alone grows like 1/p where a network is sure of itself, and R3 makes up for it: their sum is what
+counts. *Rescaled* is the prediction rule of each method (`mixreg.training.prediction`). Temperatures are fitted on
 clean held-out data, after training.
 """
 
@@ -118,7 +118,7 @@ class Measured:
         return [found["test"][predictor][measure] for found in self._all(method, noise)]
 
     def derivative(self, method: str, name: str) -> list[float]:
-        """`jacobian`, `r1` or `r3`."""
+        """`jacobian`, `r1` or `r1_r3`."""
         return [found[name] for found in self._all(method, "0")]
 
     def lost(self, method: str, predictor: str, sign: str) -> list[float]:
@@ -142,8 +142,8 @@ class Measured:
             "ECE": self.test(method, f"plain{suffix}", "ece"),
             "ECE, rescaled": self.test(method, f"rescaled{suffix}", "ece"),
             "Jacobian": self.derivative(method, "jacobian"),
-            "R1": (r1 := self.derivative(method, "r1")),
-            "R1 + R3": [a + b for a, b in zip(r1, self.derivative(method, "r3"), strict=True)],
+            "R1": self.derivative(method, "r1"),
+            "R1 + R3": self.derivative(method, "r1_r3"),
         }
         for noise in noises(self.chosen):
             columns[f"accuracy, {noise_name(noise)}"] = self.test(method, "plain", "accuracy", noise)
