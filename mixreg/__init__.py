@@ -14,10 +14,18 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from mixreg import calibration, losses, risk
+    from mixreg.ablations import PartialMixup, ScaledMixup
+    from mixreg.adaptive import AdaptiveMixup
     from mixreg.approximate import ApproximateMixup
+    from mixreg.cutmix import CutMix, RescaledCutMix
+    from mixreg.gaussian import GaussianMixup
+    from mixreg.manifold import ManifoldMixup, RescaledManifold
     from mixreg.mixing import Mixup
+    from mixreg.mixupe import MixupE
     from mixreg.moments import DataMoments
+    from mixreg.parseval import Parseval
     from mixreg.perturbation import Perturbation
+    from mixreg.regmixup import RegMixup
     from mixreg.rescaling import Rescaled
     from mixreg.smoothing import smooth_labels
     from mixreg.theta import Theta
@@ -27,8 +35,20 @@ __all__ = [
     "ApproximateMixup",
     "Mixup",
     "smooth_labels",
+    # its relatives
+    "AdaptiveMixup",
+    "CutMix",
+    "GaussianMixup",
+    "ManifoldMixup",
+    "MixupE",
+    "Parseval",
+    "PartialMixup",
+    "RegMixup",
+    "ScaledMixup",
     # prediction
     "Rescaled",
+    "RescaledCutMix",
+    "RescaledManifold",
     "calibration",
     # the quantities behind them
     "DataMoments",
@@ -39,11 +59,22 @@ __all__ = [
 ]
 
 _HOME = {
+    "AdaptiveMixup": "mixreg.adaptive",
     "ApproximateMixup": "mixreg.approximate",
+    "CutMix": "mixreg.cutmix",
     "DataMoments": "mixreg.moments",
+    "GaussianMixup": "mixreg.gaussian",
+    "ManifoldMixup": "mixreg.manifold",
     "Mixup": "mixreg.mixing",
+    "MixupE": "mixreg.mixupe",
+    "Parseval": "mixreg.parseval",
+    "PartialMixup": "mixreg.ablations",
     "Perturbation": "mixreg.perturbation",
+    "RegMixup": "mixreg.regmixup",
     "Rescaled": "mixreg.rescaling",
+    "RescaledCutMix": "mixreg.cutmix",
+    "RescaledManifold": "mixreg.manifold",
+    "ScaledMixup": "mixreg.ablations",
     "Theta": "mixreg.theta",
     "smooth_labels": "mixreg.smoothing",
 }

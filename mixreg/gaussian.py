@@ -143,7 +143,9 @@ def noise_regulariser(
         net: maps n × … inputs to n × … outputs.
         x: n × …, floating point.
         y: n integer labels, or n × … targets.
-        xx, xy, yy: as for `gaussian_noise`.
+        xx: covariance of the inputs' noise, as for `gaussian_noise`.
+        xy: of inputs' with targets'.
+        yy: of targets'.
         loss: a name or a twice differentiable callable on one sample.
     """
     n, d = len(x), x[0].numel()

@@ -1,13 +1,11 @@
 """The report as a page: its structure, and what a real browser makes of it."""
 
-import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from browser import NEEDS_BROWSER, look
 
 from mixreg.experiments.reproduce import EXPERIMENTS, reproduce
 from mixreg.experiments.sweep import Workers
@@ -15,7 +13,6 @@ from mixreg.report import page
 
 NAMES = ["overview", "two-moons", "least-squares"]
 GROUP = pytest.mark.xdist_group("report")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @pytest.fixture(scope="module")
@@ -101,26 +98,13 @@ window.addEventListener("load", () => {
 """
 
 
-def look(report: Path, tmp_path: Path, size: str, *options: str) -> dict:
-    """Open the page in a browser and let it describe itself."""
-    probed = tmp_path / "probed.html"
-    probed.write_text(report.read_text().replace("</body>", PROBE))
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    command += [f"--window-size={size}", f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000"]
-    command += [*options, "--dump-dom", probed.as_uri()]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    found = re.search(r'<pre id="result">(.*?)</pre>', shown, re.DOTALL)
-    assert found, shown[-2000:]
-    return json.loads(found.group(1))
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@NEEDS_BROWSER
 @pytest.mark.parametrize("size", ["1280,900", "500,900"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @GROUP
 def test_in_a_browser(report: Path, tmp_path: Path, size: str, theme: str) -> None:
     dark = ["--blink-settings=preferredColorScheme=0"] if theme == "dark" else []
-    seen = look(report, tmp_path, size, *dark)
+    seen = look(report, PROBE, tmp_path, size, *dark)
     assert len(seen["images"]) == len(NAMES)
     assert all(image["loaded"] for image in seen["images"])
     # Nothing but tables scrolls sideways.

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from mixreg import DataMoments
-from mixreg.training import Config
+from mixreg.training import METHODS, Config
 from mixreg.training.batches import (
     ArrayBatches,
 )
@@ -127,9 +127,10 @@ def test_twenty_kills(tmp_path: Path) -> None:
     kill_and_go_on(tmp_path, 20, 150)
 
 
-@pytest.mark.parametrize("method", ["erm", "mixup", "approximate", "modified", "smoothing"])
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_resumes_bit_for_bit(method, tmp_path: Path) -> None:
-    config = Config(data="digits", model="mlp", method=method, epochs=3, batch_size=100, lr=0.05)
+    together = {"alpha": 2.0, "label_smoothing": 0.1, "dropout": 0.2, "parseval": 0.01}
+    config = Config(data="digits", model="mlp", method=method, epochs=2, batch_size=300, lr=0.05, **together)
     assert carry_out(config, tmp_path / "whole")
     with pytest.raises(Interrupted):
         carry_out(config, tmp_path / "broken", stop_after=1)
@@ -139,16 +140,23 @@ def test_every_method_resumes_bit_for_bit(method, tmp_path: Path) -> None:
     assert not carry_out(config, tmp_path / "whole")
 
 
-@pytest.mark.parametrize("method", ["mixup", "approximate"])
+def train_with_two_processes(out: Path, *arguments: str) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mixreg"]
+    command += ["train", "--accelerator", "cpu", "--devices", "2", "--strategy", "ddp", "--out", str(out), *arguments]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "method", ["mixup", "approximate", *(pytest.param(name, marks=SLOW) for name in ("mixupe", "regmixup", "cutmix"))]
+)
 def test_two_processes_are_one(method, tmp_path: Path) -> None:
     arguments = ["--epochs", "3", "--method", method, "--batch-size", "101", "--seed", "3", "--lr", "0.05"]
     finish(start(tmp_path / "one", *arguments))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mixreg"]
-    command += ["train", "--accelerator", "cpu", "--devices", "2", "--strategy", "ddp", "--out", str(tmp_path / "two")]
-    done = subprocess.run(
-        [*command, *arguments], env=environment(), capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+    train_with_two_processes(tmp_path / "two", *arguments)
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     torch.testing.assert_close(one["x_mean"], two["x_mean"], rtol=0, atol=1e-7)
     torch.testing.assert_close(one["y_mean"], two["y_mean"], rtol=0, atol=1e-7)
@@ -157,6 +165,18 @@ def test_two_processes_are_one(method, tmp_path: Path) -> None:
         for model in ("plain", "rescaled"):
             for measure, value in first["test"][model].items():
                 assert value == pytest.approx(second["test"][model][measure], abs=1e-5), (model, measure)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["adaptive", "manifold"])
+def test_methods_that_pair_within_a_process_train_with_two(method, tmp_path: Path) -> None:
+    # Partners are others than with one process, so that weights are not the same; what is learnt is.
+    arguments = ["--epochs", "15", "--method", method, "--batch-size", "64", "--lr", "0.05", "--parseval", "0.001"]
+    finish(start(tmp_path / "one", *arguments))
+    train_with_two_processes(tmp_path / "two", *arguments)
+    one, two = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "two"))
+    assert abs(one["rescaled"]["accuracy"] - two["rescaled"]["accuracy"]) < 0.03
+    assert two["rescaled"]["accuracy"] > 0.9
 
 
 def test_means_are_those_of_what_the_network_saw(tmp_path: Path) -> None:

@@ -45,7 +45,8 @@ class MixupCollator:
     Args:
         mixup: how to mix.
         collate: makes a dict of tensors of a list of samples; by default Hugging Face's.
-        input_name, label_name: of the entries that are mixed.
+        input_name: of the inputs, which are mixed.
+        label_name: of the labels, which are mixed alike.
     """
 
     def __init__(
@@ -95,7 +96,8 @@ class MixupCallback(TrainerCallback):
         seed: of partners and shares; by default PyTorch's global stream.
         rescale: whether evaluation uses the rescaled network.
         moments: x̄ and ȳ of the training data, if they are known; otherwise they are found by a pass over it.
-        input_name, label_name: what the model's input and the labels are called.
+        input_name: what the model's input is called.
+        label_name: what the labels are called.
     """
 
     def __init__(

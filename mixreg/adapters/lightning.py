@@ -43,7 +43,8 @@ class MixupCallback(Callback):
         seed: of partners and shares; by default PyTorch's global stream.
         rescale: whether validation, test and prediction use the rescaled network.
         network: the submodule that makes the logits, by name; by default the module itself, called as `self(x)`.
-        input_key, target_key: where a batch holds inputs and targets: positions, or keys if it is a dict.
+        input_key: where a batch holds its inputs: a position, or a key if it is a dict.
+        target_key: where it holds its targets.
     """
 
     def __init__(

@@ -160,7 +160,10 @@ class MixupClassifier(ClassifierMixin, _MixupEstimator):  # type: ignore[misc]
             features and classes; by default a multilayer perceptron.
         alpha: of Mixup; 0 trains without it.
         hidden: widths of the default network's hidden layers.
-        epochs, batch_size, lr, weight_decay: of Adam.
+        epochs: passes over the data.
+        batch_size: samples that are mixed with each other.
+        lr: the step of Adam.
+        weight_decay: its weight decay.
         rescale: whether to predict with the rescaled network.
         dtype: "float64", or "float32", which is quicker and rounds more.
         device: where to compute.
@@ -206,7 +209,10 @@ class MixupRegressor(RegressorMixin, _MixupEstimator):  # type: ignore[misc]
             outputs; by default a multilayer perceptron.
         alpha: of Mixup; 0 trains without it.
         hidden: widths of the default network's hidden layers.
-        epochs, batch_size, lr, weight_decay: of Adam.
+        epochs: passes over the data.
+        batch_size: samples that are mixed with each other.
+        lr: the step of Adam.
+        weight_decay: its weight decay.
         rescale: whether to predict with the rescaled network.
         dtype: "float64", or "float32", which is quicker and rounds more.
         device: where to compute.

@@ -1,0 +1,25 @@
+"""A real browser, in which a page describes itself."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+NEEDS_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+
+def look(page: Path, probe: str, tmp_path: Path, size: str, *options: str) -> dict:
+    """Open a page with a script at its end, which leaves JSON in <pre id=result>."""
+    probed = page.with_name(f"probed-{page.name}")
+    probed.write_text(page.read_text().replace("</body>", probe))
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    command += [f"--window-size={size}", f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000"]
+    command += [*options, "--dump-dom", probed.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    found = re.search(r'<pre id="result">(.*?)</pre>', shown, re.DOTALL)
+    assert found, shown[-2000:]
+    return json.loads(found.group(1))

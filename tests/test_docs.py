@@ -1,0 +1,107 @@
+"""The documentation: it builds without a warning, its code runs, and a browser shows what it should."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from browser import NEEDS_BROWSER, look
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+GROUP = pytest.mark.xdist_group("docs")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "WARNING" not in run.stderr
+    return out
+
+
+@GROUP
+def test_every_page_is_built_and_every_formula_is_mathml(site: Path) -> None:
+    for page in PAGES:
+        built = site / page.relative_to(ROOT / "docs").with_suffix(".html")
+        text = built.read_text()
+        source = page.read_text()
+        # A $ in code is none of a formula.
+        prose = re.sub(r"```.*?```|`[^`]*`", "", source, flags=re.DOTALL)
+        formulae = len(re.findall(r"\$\$.+?\$\$|\$[^$\n]+\$", prose, re.DOTALL))
+        assert text.count("<math") >= formulae
+        assert "arithmatex" not in text
+        assert "merror" not in text
+    assert (site / "mathematics.html").read_text().count("<math") > 40
+
+
+@GROUP
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        for address in re.findall(r'(?:src|href)="(https?://[^"]+)"', page.read_text()):
+            # Links one can follow; nothing that a browser fetches by itself.
+            assert "squidfunk.github.io" in address or "zensical" in address, address
+
+
+@GROUP
+def test_the_results_page_shows_every_verdict_and_figure(site: Path) -> None:
+    text = (site / "results.html").read_text()
+    assert text.count("reproduced</td>") + text.count("not testable here</td>") >= 20
+    for figure in re.findall(r'src="(figures/[^"]+)"', text):
+        assert (site / figure).read_bytes().startswith(b"\x89PNG")
+    assert "figures/rescaling.png" in text
+
+
+PROBE = """
+<script>
+window.addEventListener("load", () => {
+  const formulae = [...document.querySelectorAll("math")].map(m => m.getBoundingClientRect());
+  const result = {width: document.documentElement.scrollWidth, view: document.documentElement.clientWidth,
+    formulae: formulae.length, flat: formulae.filter(r => r.height < 5 || r.width < 3).length,
+    fractions: [...document.querySelectorAll("mfrac")].filter(f => f.getBoundingClientRect().height > 15).length};
+  document.body.innerHTML = "<pre id=result>" + JSON.stringify(result) + "</pre>";
+});
+</script></body>
+"""
+
+
+@NEEDS_BROWSER
+@pytest.mark.parametrize("size", ["1280,900", "500,900"])
+@pytest.mark.parametrize("page", ["index", "mathematics", "results", "guides/family", "api/family"])
+@GROUP
+def test_pages_in_a_browser(site: Path, tmp_path: Path, page: str, size: str) -> None:
+    seen = look(site / f"{page}.html", PROBE, tmp_path, size)
+    assert seen["width"] <= seen["view"]
+    assert seen["flat"] == 0
+    if page == "mathematics":
+        assert seen["formulae"] > 40
+        assert seen["fractions"] >= 5
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: page.stem
+)
+def test_the_code_of_a_page_runs(page: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    # PyTorch deprecates what its own forward-mode derivatives use, and Lightning what PyTorch has deprecated.
+    quiet = ["-W", "error", "-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning"]
+    command = [sys.executable, *quiet, "-c", "\n".join(blocks)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+EXAMPLES = {"lightning_digits.py": "rescaled", "huggingface_digits.py": "rescaled", "sklearn_digits.py": "chosen: α"}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_run(name: str) -> None:
+    command = [sys.executable, f"examples/{name}", "--epochs", "1"]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert EXAMPLES[name] in run.stdout
