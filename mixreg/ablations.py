@@ -30,7 +30,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mixreg.mixing import draw_pairing, mix
+from mixreg.mixing import Drawing, draw_pairing, mix
 from mixreg.numerics import Draw, beta_draw
 from mixreg.targets import matched_values, validate_num_classes
 from mixreg.theta import Theta, scalar_forms
@@ -44,7 +44,7 @@ PARTS: dict[str, tuple[bool, Outputs]] = {
 }
 
 
-class PartialMixup:
+class PartialMixup(Drawing):
     """Mixup of some parts: `x, y = PartialMixup("inputs", alpha=1.0, num_classes=10)(x, y)`.
 
     Args:
@@ -70,16 +70,17 @@ class PartialMixup:
         """x: n × … floating point, y: n integer labels or n × … targets."""
         mixes_inputs, outputs = PARTS[self.parts]
         values = matched_values(x, y, self.num_classes)
-        pairing = draw_pairing(len(x), self.theta, generator=self.generator, dtype=x.dtype)
+        generator = self._stream()
+        pairing = draw_pairing(len(x), self.theta, generator=generator, dtype=x.dtype)
         mixed = mix(x, pairing) if mixes_inputs else x.clone()
         if outputs == "own":
             return mixed, values.clone()
         if outputs == "independent":
-            pairing = draw_pairing(len(x), self.theta, generator=self.generator, dtype=x.dtype)
+            pairing = draw_pairing(len(x), self.theta, generator=generator, dtype=x.dtype)
         return mixed, mix(values, pairing)
 
 
-class ScaledMixup:
+class ScaledMixup(Drawing):
     """x_i + (1/λ − 1)(x_j − x̄) with λ ~ Beta(α + 1, α); labels stay: `x, y = ScaledMixup(2.0, x_mean, 10)(x, y)`.
 
     Args:
@@ -106,10 +107,11 @@ class ScaledMixup:
         values = matched_values(x, y, self.num_classes)
         if self.alpha == 0:
             return x.clone(), values.clone()
-        device = self.generator.device if self.generator is not None else torch.device("cpu")
-        partner = torch.randperm(len(x), generator=self.generator, device=device).to(x.device)
-        lam = beta_draw(self.alpha, Draw((len(x),), self.generator, device, torch.float64))
-        taken = torch.rand(len(x), generator=self.generator, device=device, dtype=torch.float64) < lam
+        generator = self._stream()
+        device = generator.device if generator is not None else torch.device("cpu")
+        partner = torch.randperm(len(x), generator=generator, device=device).to(x.device)
+        lam = beta_draw(self.alpha, Draw((len(x),), generator, device, torch.float64))
+        taken = torch.rand(len(x), generator=generator, device=device, dtype=torch.float64) < lam
         lam = torch.where(taken, lam, 1 - lam)
         weight = (1 / lam - 1).to(x.device, x.dtype).reshape(-1, *[1] * (x.ndim - 1))
         return x + weight * (x.index_select(0, partner) - self.x_mean.to(x)), values.clone()

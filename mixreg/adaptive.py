@@ -24,15 +24,16 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from mixreg.dropout import last_dense, watching_features
-from mixreg.losses import SampleLoss, resolve
-from mixreg.network import Network, flat_outputs, inside
+from mixreg.losses import SampleLoss, sample_losses
+from mixreg.network import Network, inside, outputs_of, uncompiled
 from mixreg.targets import matched_values, validate_num_classes
 
 
 class AdaptiveMixup(nn.Module):
     """Policy, discriminator and the loss of a batch: `AdaptiveMixup(net, num_classes=10)(net, x, y).backward()`.
 
-    Its own parameters are to be trained along with the network's.
+    Its own parameters are to be trained along with the network's. Where a wrapper averages gradients over processes, it
+    must hold them too: wrap `WithPolicy(net, policy)` and train that.
 
     Args:
         net: its last dense layer makes the outputs.
@@ -55,9 +56,10 @@ class AdaptiveMixup(nn.Module):
         super().__init__()
         if not weight >= 0:
             raise ValueError(f"weight must be at least 0, got {weight!r}")
-        features = last_dense(net).in_features
-        self.policy = nn.Sequential(nn.Linear(2 * features, width), nn.ReLU(), nn.Linear(width, 3))
-        self.discriminator = nn.Linear(features, 1)
+        head = last_dense(net)
+        self.policy = nn.Sequential(nn.Linear(2 * head.in_features, width), nn.ReLU(), nn.Linear(width, 3))
+        self.discriminator = nn.Linear(head.in_features, 1)
+        self.to(head.weight.device, head.weight.dtype)
         self.weight, self.num_classes, self.loss = weight, validate_num_classes(num_classes), loss
         self.generator = generator
 
@@ -78,7 +80,8 @@ class AdaptiveMixup(nn.Module):
             partner: n, who is mixed with whom.
             place: n, where in its interval each λ lies: t.
         """
-        return inside(net, self._values, x, y, partner, place)
+        # A compiled network would not tell its features.
+        return inside(uncompiled(net), self._values, x, y, partner, place)
 
     def share(self, features: Tensor, partner: Tensor, place: Tensor) -> Tensor:
         """λ of each pair, n, differentiable in the policy; features: n × …."""
@@ -90,12 +93,11 @@ class AdaptiveMixup(nn.Module):
         self, forward: Network, module: nn.Module, x: Tensor, y: Tensor, partner: Tensor, place: Tensor
     ) -> Tensor:
         with watching_features(module) as seen:
-            u = flat_outputs(forward, x)
+            u = outputs_of(forward, x)
             share = self.share(seen[0], partner, place)
             mixed_x, mixed_y = (_mixed(part, partner, share) for part in (x, y))
-            mixed_u = flat_outputs(forward, mixed_x)
-        loss = resolve(self.loss, y.shape[1:], u.shape[1:])
-        fit = loss.value(y.flatten(1), u) + loss.value(mixed_y.flatten(1), mixed_u)
+            mixed_u = outputs_of(forward, mixed_x)
+        fit = sample_losses(self.loss, y, u) + sample_losses(self.loss, mixed_y, mixed_u)
         real, mixed = (self.discriminator(features).squeeze(1) for features in seen)
         return 0.5 * fit + 0.5 * self.weight * (softplus(-real) + softplus(mixed))
 
@@ -103,3 +105,21 @@ class AdaptiveMixup(nn.Module):
 def _mixed(part: Tensor, partner: Tensor, share: Tensor) -> Tensor:
     """λ_i v_i + (1 − λ_i) v_{p(i)}; part: n × …."""
     return torch.lerp(part[partner], part, share.reshape(-1, *[1] * (part.ndim - 1)))
+
+
+class WithPolicy(nn.Module):
+    """A network, and what adaptive Mixup learns beside it; predicts as the network does.
+
+    Args:
+        net: the network.
+        policy: made for it.
+    """
+
+    def __init__(self, net: nn.Module, policy: AdaptiveMixup) -> None:
+        super().__init__()
+        # The network comes last, so that its last layer is the last one.
+        self.policy, self.net = policy, net
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the network makes of x."""
+        return self.net(x)

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mixreg.mixing import Pairing, mix
+from mixreg.mixing import Drawing, Pairing, mix
 from mixreg.numerics import Draw, beta_draw
 from mixreg.rescaling import stretch
 from mixreg.targets import matched_values, validate_num_classes
@@ -108,7 +108,7 @@ def _inside(side: int, length: int) -> Tensor:
     return ((place >= first) & (place < first + length)).double()
 
 
-class CutMix:
+class CutMix(Drawing):
     """Replaces a box of every image by that of another: `x, y = CutMix(alpha=1.0, num_classes=10)(x, y)`.
 
     Args:
@@ -133,11 +133,12 @@ class CutMix:
         n, height, width = x.shape[0], x.shape[-2], x.shape[-1]
         if self.alpha == 0 or n == 0:
             return x.clone(), values.clone()
-        boxes = draw_boxes(n, self.alpha, height, width, self.generator)
-        partner = torch.randperm(n, generator=self.generator, device=boxes.top.device)
+        generator = self._stream()
+        boxes = draw_boxes(n, self.alpha, height, width, generator)
+        partner = torch.randperm(n, generator=generator, device=boxes.top.device)
         area = boxes.area()
         covers_most = 2 * area > height * width
-        share = torch.where(covers_most, height * width - area, area).to(x.dtype) / (height * width)
+        share = (torch.where(covers_most, height * width - area, area).double() / (height * width)).to(x.dtype)
         # Where the box is the larger part, it is what stays.
         replaced = boxes.masks(height, width) ^ covers_most.reshape(-1, 1, 1)
         replaced = replaced.to(x.device).reshape(n, *[1] * (x.ndim - 3), height, width)
@@ -164,7 +165,8 @@ class RescaledCutMix(nn.Module):
 
     def __init__(self, net: nn.Module, alpha: float, x_mean: Tensor, y_mean: Tensor) -> None:
         super().__init__()
-        share = own_share(float(alpha), x_mean.shape[-2], x_mean.shape[-1])
+        # A copy: what is computed once is shared by all.
+        share = own_share(float(alpha), x_mean.shape[-2], x_mean.shape[-1]).clone()
         self.net, self.alpha, self.theta_mean = net, float(alpha), float(share.mean())
         like = next((p for p in net.parameters() if p.is_floating_point()), x_mean)
         for name, value in (("x_mean", x_mean), ("y_mean", y_mean), ("share", share)):
@@ -176,3 +178,12 @@ class RescaledCutMix(nn.Module):
         """pred(x) of the module's head; x: n × … × height × width."""
         shrunk = torch.lerp(self.x_mean.expand_as(x), x, self.share.expand_as(x))
         return stretch(self.net(shrunk), self.y_mean, self.theta_mean)
+
+    def get_extra_state(self) -> Tensor:
+        """α, as a tensor so that formats which hold only tensors can save it."""
+        return torch.tensor(self.alpha, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take α, and θ̄ with it, from a `state_dict`; the map of shares is one of its buffers."""
+        self.alpha = state.item()
+        self.theta_mean = float(own_share(self.alpha, *self.share.shape).mean())

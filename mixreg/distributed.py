@@ -14,6 +14,11 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
+def rank() -> int:
+    """Which of them this one is, from 0."""
+    return dist.get_rank() if world_size() > 1 else 0
+
+
 def sum_over_processes(tensor: Tensor) -> Tensor:
     """The sum of every process's `tensor`, as a new tensor on the device of the given one."""
     if world_size() == 1:

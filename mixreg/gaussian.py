@@ -29,17 +29,15 @@ import torch
 from torch import Tensor
 
 from mixreg.losses import SampleLoss
+from mixreg.mixing import Drawing
 from mixreg.moments import DataMoments
 from mixreg.network import Network, Problem, curvature, evaluating, jacobians, pose
 from mixreg.rescaling import shrink
 from mixreg.targets import matched_values
 from mixreg.theta import scalar_forms
 
-# A covariance may have eigenvalues this much below 0, relative to its largest, by rounding.
-_ROUNDING = 1e-8
 
-
-class GaussianMixup:
+class GaussianMixup(Drawing):
     """Gaussian noise with Mixup's covariances on Mixup's modified data: `x, y = GaussianMixup(1.0, moments)(x, y)`.
 
     Args:
@@ -58,8 +56,9 @@ class GaussianMixup:
         if self.forms.alpha == 0:
             return x.clone(), values.clone()
         n, sigma, gamma = len(x), self.forms.var**0.5, self.forms.gamma2**0.5
-        weights = torch.randn(n, n, generator=self.generator, dtype=x.dtype, device=x.device) * (gamma / n**0.5)
-        own = torch.randn(n, generator=self.generator, dtype=x.dtype, device=x.device) * sigma
+        generator = self._stream()
+        weights = torch.randn(n, n, generator=generator, dtype=x.dtype, device=x.device) * (gamma / n**0.5)
+        own = torch.randn(n, generator=generator, dtype=x.dtype, device=x.device) * sigma
         weights.diagonal().add_(own)
 
         def perturbed(part: Tensor, mean: Tensor) -> Tensor:
@@ -100,7 +99,9 @@ def gaussian_noise(
     """
     n, d, k = len(x), x[0].numel(), y[0].numel()
     values, vectors = torch.linalg.eigh(_joint(xx, xy, yy, n, d, k))
-    if bool((values[:, 0] < -_ROUNDING * values[:, -1].clamp(min=0) - torch.finfo(values.dtype).tiny).any()):
+    # By rounding, eigenvalues may be this much below 0, relative to the largest.
+    slack = 10 * (d + k) * torch.finfo(values.dtype).eps
+    if bool((values[:, 0] < -slack * values[:, -1].clamp(min=0) - torch.finfo(values.dtype).tiny).any()):
         raise ValueError("the covariances of inputs and outputs do not fit together: they have a negative eigenvalue")
     drawn = torch.randn(n, d + k, generator=generator, dtype=values.dtype, device=values.device)
     noise = (vectors @ (values.clamp(min=0).sqrt() * drawn).unsqueeze(2)).squeeze(2)

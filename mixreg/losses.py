@@ -286,3 +286,9 @@ def resolve(loss: str | SampleLoss, y_shape: torch.Size, u_shape: torch.Size) ->
             f"cross_entropy needs outputs of shape n × c, got n × {tuple(u_shape)}; for one logit: logistic"
         )
     return BUILT_IN[loss]
+
+
+def sample_losses(loss: str | SampleLoss, y: Tensor, u: Tensor) -> Tensor:
+    """The loss of each sample, n; y: n × … targets as values, u: n × … outputs."""
+    n = u.shape[0]
+    return resolve(loss, y.shape[1:], u.shape[1:]).value(y.reshape(n, -1), u.reshape(n, -1))

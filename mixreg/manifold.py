@@ -13,7 +13,9 @@ With the input as the layer this is eq. (testmodif). The original picks a layer 
 has been trained in part on shrunk and in part on unshrunk representations, and `RescaledManifold` averages the
 predictions of the layers it is given.
 
-A layer is a submodule; what is mixed is its output. The name "" stands for the network's input.
+A layer is a submodule; what is mixed is what goes into it, the first time in a forward pass that it is used. The name
+"" is the network itself, so that its input is mixed. (Mixing what comes out of a first layer that is linear would be
+the same as mixing its input.)
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from torch import Tensor, nn
 
 from mixreg.mixing import Pairing, draw_pairing, mix
 from mixreg.moments import DataMoments
-from mixreg.network import Network, evaluating
+from mixreg.network import bare, evaluating, uncompiled
+from mixreg.normalisation import NORMALISATIONS
 from mixreg.rescaling import shrink, stretch
 from mixreg.targets import to_values, validate_num_classes
 from mixreg.theta import Theta, scalar_forms
@@ -37,26 +40,34 @@ INPUT = ""
 
 @contextmanager
 def changing(net: nn.Module, layer: str, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Inside, what `layer` puts out (or, for "", what the network takes in) is replaced by `change` of it."""
+    """Inside, what goes into `layer` first in each forward pass of `net` is replaced by `change` of it."""
+    is_first = True
 
-    def hidden(value: Any) -> Tensor:
-        if not isinstance(value, Tensor) or not value.is_floating_point():
+    def begin(*_: Any) -> None:
+        nonlocal is_first
+        is_first = True
+
+    def replace(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        nonlocal is_first
+        if not is_first:
+            return None
+        is_first = False
+        if not given or not isinstance(given[0], Tensor) or not given[0].is_floating_point():
+            value = given[0] if given else None
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
-            raise TypeError(f"layer {layer!r} must give one floating-point tensor to be mixed, got {kind}")
-        return change(value)
+            raise TypeError(f"layer {layer!r} must take one floating-point tensor to be mixed, got {kind}")
+        return (change(given[0]), *given[1:])
 
-    if layer == INPUT:
-        handle = net.register_forward_pre_hook(lambda _, given: (hidden(given[0]), *given[1:]))
-    else:
-        handle = find_layer(net, layer).register_forward_hook(lambda _, given, result: hidden(result))
+    handles = [net.register_forward_pre_hook(begin), find_layer(net, layer).register_forward_pre_hook(replace)]
     try:
         yield
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 def find_layer(net: nn.Module, layer: str) -> nn.Module:
-    """A submodule by its name, as `net.named_modules()` has it."""
+    """A submodule by its name, as `net.named_modules()` has it; "" is the network itself."""
     modules = dict(net.named_modules())
     if layer not in modules:
         raise ValueError(f"the network has no layer {layer!r}; it has {', '.join(name for name in modules if name)}")
@@ -67,7 +78,7 @@ class ManifoldMixup:
     """Mixes at a random layer: `logits, targets = ManifoldMixup(["", "layer1"], alpha=2.0, num_classes=10)(net, x, y)`.
 
     Args:
-        layers: names of the layers to choose from, each time one; "" is the input.
+        layers: names of the layers to choose from, each time one, whose input is mixed; "" is the network.
         alpha: in [0, ∞].
         num_classes: needed when targets are integer labels, which become soft labels.
         generator: the source of chance; by default PyTorch's global one.
@@ -94,57 +105,58 @@ class ManifoldMixup:
         device = self.generator.device if self.generator is not None else torch.device("cpu")
         chosen = int(torch.randint(len(self.layers), (), generator=self.generator, device=device))
         pairing = draw_pairing(len(values), self.theta, generator=self.generator, dtype=values.dtype)
-        return mixed_outputs(net, net, self.layers[chosen], x, pairing), mix(values, pairing)
+        return mixed_outputs(net, self.layers[chosen], x, pairing), mix(values, pairing)
 
 
-def mixed_outputs(net: Network, module: nn.Module, layer: str, x: Tensor, pairing: Pairing) -> Tensor:
-    """What the network makes of x when `layer` is mixed.
+def mixed_outputs(net: nn.Module, layer: str, x: Tensor, pairing: Pairing) -> Tensor:
+    """What the network makes of x when what goes into `layer` is mixed.
 
     Args:
-        net: what to call: the module, or a wrapper around it.
-        module: where the layer is.
-        layer: its name; "" is the input.
+        net: the network, also in a distributed wrapper. A compiled one runs uncompiled: it does not see hooks.
+        layer: the layer's name; "" is the network itself.
         x: n × ….
         pairing: of n samples.
     """
-    # A layer that the network uses twice is mixed the first time.
     is_mixed = False
 
-    def mix_once(hidden: Tensor) -> Tensor:
+    def mixed(hidden: Tensor) -> Tensor:
         nonlocal is_mixed
-        if is_mixed:
-            return hidden
-        if len(hidden) != len(pairing.partner):
-            raise ValueError(f"layer {layer!r} gives {len(hidden)} rows for {len(pairing.partner)} samples")
         is_mixed = True
+        if len(hidden) != len(pairing.partner):
+            raise ValueError(f"layer {layer!r} takes {len(hidden)} rows for {len(pairing.partner)} samples")
         return mix(hidden, pairing)
 
-    with changing(module, layer, mix_once):
-        outputs = net(x)
+    with changing(bare(net), layer, mixed):
+        outputs = uncompiled(net)(x)
     if not is_mixed:
         raise ValueError(f"layer {layer!r} took no part in the network's computation")
     return outputs
 
 
 def first_layers(net: nn.Module, count: int = 2) -> list[str]:
-    """The input and the first `count` blocks of a network, but never the last one: where to mix if nobody says."""
-    blocks = [name for name, child in net.named_children() if any(True for _ in child.parameters())]
-    return [INPUT, *blocks[:-1][:count]]
+    """Where to mix if nobody says: the input, and what goes into the `count` blocks after the first."""
+    blocks = [
+        name
+        for name, child in net.named_children()
+        if any(True for _ in child.parameters()) and not isinstance(child, NORMALISATIONS)
+    ]
+    return [INPUT, *blocks[1:][:count]]
 
 
 @torch.no_grad()
 def hidden_means(
     net: nn.Module, layers: Sequence[str], loader: Iterable[Any], across_processes: bool = False
 ) -> dict[str, Tensor]:
-    """h̄ of each layer over batches (x, y) of training data, in evaluation mode.
+    """h̄ of what goes into each layer, over batches (x, y) of training data, in evaluation mode.
 
     Args:
         net: the network.
-        layers: their names; "" is the input.
+        layers: their names; "" is the network itself.
         loader: of (x, y).
         across_processes: whether every process calls this with its own share of the data.
     """
     found = {layer: DataMoments() for layer in layers}
+    net = bare(net)
 
     def taking(layer: str) -> Callable[[Tensor], Tensor]:
         def take(hidden: Tensor) -> Tensor:
@@ -180,8 +192,8 @@ class RescaledManifold(nn.Module):
         super().__init__()
         if not means:
             raise ValueError("give the hidden mean of at least one layer")
-        self.net, self.layers = net, list(means)
-        self.theta_mean = scalar_forms(alpha, "RescaledManifold").mean
+        self.net, self.layers = uncompiled(net), list(means)
+        self._set_alpha(alpha)
         like = next((p for p in net.parameters() if p.is_floating_point()), y_mean)
         for index, mean in enumerate(means.values()):
             self.register_buffer(f"mean_{index}", mean.detach().to(like.device, like.dtype))
@@ -195,3 +207,14 @@ class RescaledManifold(nn.Module):
             with changing(self.net, layer, lambda hidden, mean=mean: shrink(hidden, mean, self.theta_mean)):  # type: ignore[misc]
                 predictions.append(stretch(self.net(x), self.y_mean, self.theta_mean))
         return torch.stack(predictions).mean(0)
+
+    def _set_alpha(self, alpha: float) -> None:
+        self.alpha, self.theta_mean = scalar_forms(alpha, "RescaledManifold")[:2]
+
+    def get_extra_state(self) -> Tensor:
+        """α, as a tensor so that formats which hold only tensors can save it."""
+        return torch.tensor(self.alpha, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take α from a `state_dict`."""
+        self._set_alpha(state.item())

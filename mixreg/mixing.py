@@ -149,7 +149,42 @@ def _require_writable(x: Any) -> None:
             raise ValueError(f"{name} requires gradients and cannot be mixed in place; use inplace=False")
 
 
-class Mixup:
+class Drawing:
+    """Something that draws from a `generator` of its own, or from PyTorch's global one, also in a loader's workers."""
+
+    generator: torch.Generator | None
+    _worker_seed: int | None = None
+
+    def _stream(self) -> torch.Generator | None:
+        """The generator to use here: in a worker process, one of the worker's own.
+
+        Every worker starts as the same copy of the parent's generator. Its next number, which the caller's seed fixes,
+        and the worker's seed, which the loader changes with every worker and epoch, make a new one.
+        """
+        worker = get_worker_info()
+        if self.generator is not None and worker is not None and worker.seed != self._worker_seed:
+            drawn = int(torch.randint(2**62, (), generator=self.generator, device=self.generator.device))
+            self.generator = torch.Generator().manual_seed((drawn + worker.seed) % 2**63)
+            self._worker_seed = worker.seed
+        return self.generator
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Generators travel to spawned workers as plain bytes: not every PyTorch can pickle them, and a tensor would go
+        # through shared memory.
+        state = self.__dict__.copy()
+        if self.generator is not None:
+            state["generator"] = (str(self.generator.device), self.generator.get_state().numpy().tobytes())
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if state["generator"] is not None:
+            device, generator_state = state["generator"]
+            self.generator = torch.Generator(device)
+            self.generator.set_state(torch.frombuffer(bytearray(generator_state), dtype=torch.uint8))
+
+
+class Mixup(Drawing):
     """Mixes a batch: `x, y = Mixup(alpha=1.0, num_classes=10)(x, y)`.
 
     Args:
@@ -176,7 +211,6 @@ class Mixup:
         self.per_sample = per_sample
         self.generator = generator
         self.inplace = inplace
-        self._worker_seed: int | None = None
         self._recycler = Recycler()
 
     def __call__(self, x: Any, y: Tensor | None = None) -> tuple[Any, Tensor]:
@@ -232,34 +266,6 @@ class Mixup:
             return mixed[id(tensor)]
 
         return rebuild(x, mix_once), mixed_y
-
-    def _stream(self) -> torch.Generator | None:
-        """The generator to use here: in a worker process, one of the worker's own.
-
-        Every worker starts as the same copy of the parent's generator. Its next number, which the caller's seed fixes,
-        and the worker's seed, which the loader changes with every worker and epoch, make a new one.
-        """
-        worker = get_worker_info()
-        if self.generator is not None and worker is not None and worker.seed != self._worker_seed:
-            drawn = int(torch.randint(2**62, (), generator=self.generator, device=self.generator.device))
-            self.generator = torch.Generator().manual_seed((drawn + worker.seed) % 2**63)
-            self._worker_seed = worker.seed
-        return self.generator
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Generators travel to spawned workers as plain bytes: not every PyTorch can pickle them, and a tensor would go
-        # through shared memory.
-        state = self.__dict__.copy()
-        if self.generator is not None:
-            state["generator"] = (str(self.generator.device), self.generator.get_state().numpy().tobytes())
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if state["generator"] is not None:
-            device, generator_state = state["generator"]
-            self.generator = torch.Generator(device)
-            self.generator.set_state(torch.frombuffer(bytearray(generator_state), dtype=torch.uint8))
 
     def __repr__(self) -> str:
         return (

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from mixreg.approximate import tangents_inside
-from mixreg.losses import SampleLoss, resolve
+from mixreg.losses import SampleLoss, resolve, sample_losses
 from mixreg.mixing import Mixed, mixed_copy
-from mixreg.network import Network, flat_outputs, inside
+from mixreg.network import Network, inside, outputs_of
 from mixreg.targets import matched_values, validate_num_classes
 from mixreg.theta import Theta, scalar_forms
 
@@ -69,14 +69,13 @@ class MixupE:
     def values(self, net: Network, x: Tensor, y: Tensor, mixed_x: Tensor, mixed_y: Tensor) -> Tensor:
         """The loss of each sample, n; arguments as from `mixed`."""
         if self.weight * self.step_mean == 0:
-            u = flat_outputs(net, mixed_x)
-            return resolve(self.loss, y.shape[1:], u.shape[1:]).value(mixed_y.flatten(1), u)
+            return sample_losses(self.loss, mixed_y, outputs_of(net, mixed_x))
 
         def both(forward: Network, module: Network, x: Tensor, mixed_x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             u, along, _ = tangents_inside(forward, module, x, self.x_mean.to(x) - x, False)
-            return u.flatten(1), along.flatten(1), flat_outputs(forward, mixed_x)
+            return u, along, outputs_of(forward, mixed_x)
 
         u, along, mixed_u = inside(net, both, x, mixed_x)
-        loss = resolve(self.loss, y.shape[1:], u.shape[1:])
-        slope = (loss.u(y.flatten(1), u) * along).sum(1)
-        return loss.value(mixed_y.flatten(1), mixed_u) + self.weight * self.step_mean * slope.abs()
+        n, loss = len(x), resolve(self.loss, y.shape[1:], u.shape[1:])
+        slope = (loss.u(y.reshape(n, -1), u.reshape(n, -1)) * along.reshape(n, -1)).sum(1)
+        return sample_losses(self.loss, mixed_y, mixed_u) + self.weight * self.step_mean * slope.abs()

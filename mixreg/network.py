@@ -67,6 +67,17 @@ def is_wrapped(net: Network) -> bool:
     return isinstance(net, DistributedDataParallel) or hasattr(net, "_forward_module")
 
 
+def uncompiled(net: Any) -> Any:
+    """The network that `torch.compile` was given, which sees hooks; others as they are."""
+    return getattr(net, "_orig_mod", net)
+
+
+def bare(net: Any) -> Any:
+    """The network itself, out of any wrapper."""
+    net = uncompiled(net)
+    return uncompiled(net.module) if is_wrapped(net) else net
+
+
 def inside(net: Network, run: Callable[..., Any], *tensors: Tensor) -> Any:
     """`run(forward, module, *tensors)`, where the forward pass of a wrapped network runs.
 
@@ -93,12 +104,17 @@ def require_tensor(u: object) -> Tensor:
     return u
 
 
-def flat_outputs(net: Network, x: Tensor) -> Tensor:
-    """u: n × c, whatever the shape of one output."""
+def outputs_of(net: Network, x: Tensor) -> Tensor:
+    """u: n × …, one output for each input."""
     u = require_tensor(net(x))
     if u.ndim == 0 or u.shape[0] != x.shape[0]:
         raise ValueError(f"the network must return {x.shape[0]} outputs for {x.shape[0]} inputs, got {tuple(u.shape)}")
-    return u.reshape(u.shape[0], -1)
+    return u
+
+
+def flat_outputs(net: Network, x: Tensor) -> Tensor:
+    """u: n × c, whatever the shape of one output."""
+    return outputs_of(net, x).reshape(x.shape[0], -1)
 
 
 def refuse_non_finite(values: Tensor, what: str, where: Callable[[int], str]) -> Tensor:

@@ -17,6 +17,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 Statistics = dict[str, tuple[Tensor, Tensor]]
 Layers = dict[str, _BatchNorm]
+# Layers that rescale what they take and do nothing else.
+NORMALISATIONS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 def coupling_layers(net: Any) -> Layers:

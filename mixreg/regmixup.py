@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mixreg.losses import SampleLoss, resolve
+from mixreg.losses import SampleLoss, sample_losses
 from mixreg.mixing import Mixed, mixed_copy
-from mixreg.network import Network, flat_outputs
+from mixreg.network import Network, outputs_of
 from mixreg.targets import matched_values, validate_num_classes
 from mixreg.theta import Theta, scalar_forms
 
@@ -52,7 +52,6 @@ class RegMixup:
 
     def values(self, net: Network, x: Tensor, y: Tensor, mixed_x: Tensor, mixed_y: Tensor) -> Tensor:
         """The loss of each sample, n; arguments as from `mixed`."""
-        u = flat_outputs(net, torch.cat([x, mixed_x]))
-        targets = torch.cat([y, mixed_y]).flatten(1)
-        plain, mixed = resolve(self.loss, targets.shape[1:], u.shape[1:]).value(targets, u).split(len(x))
+        u = outputs_of(net, torch.cat([x, mixed_x]))
+        plain, mixed = sample_losses(self.loss, torch.cat([y, mixed_y]), u).split(len(x))
         return plain + self.weight * mixed

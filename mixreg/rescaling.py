@@ -129,12 +129,16 @@ class Rescaled(nn.Module):
         self.alpha, self.theta_mean = scalar_forms(alpha, "Rescaled")[:2]
 
     def get_extra_state(self) -> Tensor:
-        """α, as a tensor so that formats which hold only tensors can save it."""
-        return torch.tensor(self.alpha, dtype=torch.float64)
+        """α, as a tensor so that formats which hold only tensors can save it; with the parts, if they are not both."""
+        if self.parts == "both":
+            return torch.tensor(self.alpha, dtype=torch.float64)
+        return torch.tensor([self.alpha, PARTS.index(self.parts)], dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take α from a `state_dict`."""
-        self._set_alpha(state.item())
+        """Take α and parts from a `state_dict`."""
+        values = state.reshape(-1).tolist()
+        self._set_alpha(values[0])
+        self.parts = PARTS[int(values[1])] if len(values) > 1 else "both"
 
     def extra_repr(self) -> str:
         """Shown by `print(model)`."""

@@ -98,3 +98,35 @@ def test_wrong_input(x, y, error, message) -> None:
         CutMix(1.0, num_classes=2)(x, y)
     with pytest.raises(ValueError, match="alpha"):
         CutMix(-1.0)
+
+
+def test_half_precision_shares_are_finite() -> None:
+    x, y = torch.rand(4, 1, 512, 512).half(), torch.arange(4)
+    _, labels = CutMix(1.0, 4, torch.Generator().manual_seed(0))(x, y)
+    assert bool(torch.isfinite(labels).all())
+    torch.testing.assert_close(labels.sum(1), torch.ones(4).half())
+
+
+def test_a_saved_model_is_complete_and_shares_nothing() -> None:
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3)).double()
+    x_mean, y_mean, x = torch.rand(1, 8, 8).double(), torch.full((3,), 1 / 3).double(), torch.rand(2, 1, 8, 8).double()
+    first = RescaledCutMix(net, 1.0, x_mean, y_mean)
+    second = RescaledCutMix(net, 0.1, 0 * x_mean, y_mean)
+    before = own_share(0.1, 8, 8).clone()
+    second.load_state_dict(first.state_dict())
+    torch.testing.assert_close(second(x), first(x))
+    assert second.alpha == 1.0
+    assert torch.equal(own_share(0.1, 8, 8), before)
+
+
+def test_workers_draw_apart() -> None:
+    cut = CutMix(1.0, 2, torch.Generator().manual_seed(0))
+    data = torch.utils.data.TensorDataset(torch.rand(32, 1, 8, 8), torch.arange(32) % 2)
+
+    def collate(samples: list) -> torch.Tensor:
+        return cut(*torch.utils.data.default_collate(samples))[1]
+
+    loader = torch.utils.data.DataLoader(data, batch_size=8, collate_fn=collate, num_workers=2)
+    labels = list(loader)
+    shares = [sorted(batch.amax(1).tolist()) for batch in labels]
+    assert len({tuple(share) for share in shares}) == 4

@@ -141,3 +141,12 @@ def test_limits_and_wrong_input() -> None:
         gaussian_noise(x, values, torch.eye(4).double(), 5 * torch.ones(4, 3).double(), torch.eye(3).double())
     with pytest.raises(ValueError, match=r"must lie in \[0, 1\), got 1"):
         dropout_regulariser(net, x, y, 1)
+
+
+def test_covariances_of_deficient_rank_are_taken_in_single_precision() -> None:
+    a = torch.randn(20, 64, generator=torch.Generator().manual_seed(0))
+    x, y = torch.zeros(5, 64), torch.zeros(5, 1)
+    noise, _ = gaussian_noise(x, y, a.T @ a / 20, generator=torch.Generator().manual_seed(1))
+    assert bool(torch.isfinite(noise).all())
+    with pytest.raises(ValueError, match="negative eigenvalue"):
+        gaussian_noise(x, y, a.T @ a / 20 - 0.01 * torch.eye(64))

@@ -196,6 +196,41 @@ def test_known_moments_save_a_pass_and_iterable_data_needs_them(tmp_path) -> Non
     assert len(net._forward_hooks) == 1
 
 
+def test_a_second_training_averages_its_own_data(tmp_path) -> None:
+    callback = MixupCallback(0.7, 3)
+    trainer(tmp_path, [callback], max_steps=1).train()
+    run = trainer(tmp_path, [callback], max_steps=1)
+    run.train_dataset = [{**sample, "pixel_values": sample["pixel_values"] + 10} for sample in data()]
+    run.train()
+    torch.testing.assert_close(callback.moments.x_mean, (images() + 10).double().mean(0), rtol=1e-5, atol=1e-5)
+
+
+def test_training_with_the_model_s_own_loss_is_refused(tmp_path) -> None:
+    net = model()
+    run = trainer(tmp_path, [MixupCallback(0.7, 3)], net)
+    run.compute_loss_func = None
+    with pytest.raises(ValueError, match="give Trainer compute_loss_func=mixup_loss"):
+        run.train()
+    assert net.config.problem_type is None
+
+
+def test_the_loss_of_a_rescaled_model_is_that_of_its_logits(tmp_path) -> None:
+    net, callback = model(), MixupCallback(0.7, 3)
+    trainer(tmp_path, [callback], net, max_steps=2).train()
+    labels = torch.tensor([sample["labels"] for sample in data()])
+    with torch.no_grad():
+        found = net.eval()(pixel_values=images(), labels=labels)
+    torch.testing.assert_close(found.loss, cross_entropy(found.logits, labels))
+    callback.save(tmp_path)
+    again = model()
+    again.load_state_dict(net.state_dict())
+    rescale_from(again, tmp_path)
+    with torch.no_grad():
+        torch.testing.assert_close(again.eval()(images()).logits, found.logits)
+    with pytest.raises(ValueError, match="there are no means to save"):
+        MixupCallback(0.7, 3).save(tmp_path)
+
+
 def test_without_transformers_the_error_says_what_to_install(monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "mixreg.adapters.huggingface")
     monkeypatch.setitem(sys.modules, "transformers", None)

@@ -7,7 +7,16 @@ import torch
 from torch import nn
 
 from mixreg import Rescaled
-from mixreg.manifold import ManifoldMixup, RescaledManifold, changing, hidden_means
+from mixreg.manifold import (
+    ManifoldMixup,
+    RescaledManifold,
+    changing,
+    first_layers,
+    hidden_means,
+    mixed_outputs,
+)
+from mixreg.mixing import Pairing, draw_pairing, mix
+from mixreg.models import build
 from mixreg.targets import to_values
 from mixreg.theta import Theta
 
@@ -22,13 +31,13 @@ def data() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(7, 3, generator=generator, dtype=torch.float64), torch.tensor([0, 1, 1, 0, 1, 0, 1])
 
 
-@pytest.mark.parametrize("layer", ["", "1", "3"])
+@pytest.mark.parametrize("layer", ["", "2", "4"])
 def test_hidden_expectations_are_shrunk(layer) -> None:
     """E of the mixed representation given i is h̄ + θ̄ (h_i − h̄), and of the targets ȳ + θ̄ (y_i − ȳ)."""
     net, (x, y) = network(), data()
-    cut = int(layer) + 1 if layer else 0
-    # What follows the layer is made the identity, so that outputs are what was mixed.
-    head = net[:cut] if cut else nn.Sequential(nn.Identity())
+    cut = int(layer) if layer else 0
+    # The layer and what follows it are made the identity, so that outputs are what was mixed.
+    head = nn.Sequential(*net[:cut], nn.Identity())
     mixup = ManifoldMixup([layer], 0.7, 2, torch.Generator().manual_seed(1))
     with torch.no_grad():
         draws = [mixup(head, x, y) for _ in range(5_000)]
@@ -45,15 +54,15 @@ def test_the_input_is_a_layer_and_gives_mixup() -> None:
     net, (x, y) = network(), data()
     model = RescaledManifold(net, 1.0, {"": x.mean(0)}, torch.tensor([0.4, 0.6]))
     torch.testing.assert_close(model(x), Rescaled(net, 1.0, x.mean(0), torch.tensor([0.4, 0.6]))(x))
-    means = hidden_means(net, ["", "1"], [(x[:3], y[:3]), (x[3:], y[3:])])
+    means = hidden_means(net, ["", "2"], [(x[:3], y[:3]), (x[3:], y[3:])])
     torch.testing.assert_close(means[""], x.mean(0))
-    torch.testing.assert_close(means["1"], net[:2](x).mean(0).detach())
+    torch.testing.assert_close(means["2"], net[:2](x).mean(0).detach())
 
 
 def test_rescaled_prediction_of_a_hidden_layer() -> None:
     net, (x, y) = network(), data()
     y_mean = torch.tensor([0.4, 0.6], dtype=torch.float64)
-    means = hidden_means(net, ["1", "3"], [(x, y)])
+    means = hidden_means(net, ["2", "4"], [(x, y)])
     theta_mean = float(Theta(1.5).mean)
     expected = []
     for cut in (2, 4):
@@ -62,9 +71,9 @@ def test_rescaled_prediction_of_a_hidden_layer() -> None:
         expected.append(y_mean + (net[cut:](shrunk) - y_mean) / theta_mean)
     both = RescaledManifold(net, 1.5, means, y_mean)
     torch.testing.assert_close(both(x), (expected[0] + expected[1]) / 2)
-    single = RescaledManifold(net, 1.5, {"1": means["1"]}, y_mean)
+    single = RescaledManifold(net, 1.5, {"2": means["2"]}, y_mean)
     torch.testing.assert_close(single(x), expected[0])
-    again = RescaledManifold(net, 1.5, {"1": torch.zeros(5)}, torch.zeros(2))
+    again = RescaledManifold(net, 0.2, {"2": torch.zeros(5)}, torch.zeros(2))
     again.load_state_dict(single.state_dict())
     torch.testing.assert_close(again(x), expected[0])
     # Nothing is left behind in the network.
@@ -73,7 +82,7 @@ def test_rescaled_prediction_of_a_hidden_layer() -> None:
 
 def test_training_lowers_the_loss() -> None:
     net, (x, y) = network(), data()
-    mixup = ManifoldMixup(["", "1", "3"], 1.0, 2, torch.Generator().manual_seed(0))
+    mixup = ManifoldMixup(["", "2", "4"], 1.0, 2, torch.Generator().manual_seed(0))
     optimizer = torch.optim.Adam(net.parameters(), lr=0.02)
     losses = []
     for _ in range(300):
@@ -92,7 +101,7 @@ def test_wrong_input() -> None:
         ManifoldMixup(["conv"], 1.0, 2)(net, x, y)
     with pytest.raises(ValueError, match="at least one layer"):
         ManifoldMixup([])
-    with pytest.raises(ValueError, match="gives 7 rows for 6 samples"):
+    with pytest.raises(ValueError, match="takes 7 rows for 6 samples"):
         ManifoldMixup(["1"], 1.0, 2)(net, x, y[:6])
     net.unused = nn.Linear(2, 2)
     with pytest.raises((ValueError, RuntimeError)):
@@ -104,6 +113,66 @@ def test_wrong_input() -> None:
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return x, x
 
-    pair = nn.Sequential(Pair())
-    with pytest.raises(TypeError, match="must give one floating-point tensor"), changing(pair, "0", lambda h: h):
+    pair = nn.Sequential(Pair(), Pair())
+    with pytest.raises(TypeError, match="must take one floating-point tensor"), changing(pair, "1", lambda h: h):
         pair(x)
+
+
+class Twice(nn.Module):
+    """Uses one activation in two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.last = nn.Linear(3, 5), nn.Linear(5, 5), nn.Linear(5, 2)
+        self.relu = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.relu(self.second(self.relu(self.first(x)))))
+
+
+def test_a_layer_that_is_used_twice_is_mixed_averaged_and_shrunk_the_first_time() -> None:
+    net, (x, y) = Twice().double(), data()
+    means = hidden_means(net, ["relu"], [(x, y)])
+    torch.testing.assert_close(means["relu"], net.first(x).mean(0).detach())
+    keep = float(Theta(1.0).mean)
+    hidden = net.first(x)
+    rest = net.last(torch.relu(net.second(torch.relu(means["relu"] + keep * (hidden - means["relu"])))))
+    zero = torch.zeros(2, dtype=torch.float64)
+    torch.testing.assert_close(RescaledManifold(net, 1.0, means, zero)(x), rest / keep)
+    outputs, _ = ManifoldMixup(["relu"], 1.0, 2, torch.Generator().manual_seed(0))(net, x, y)
+    pairing = draw_pairing_as(ManifoldMixup(["relu"], 1.0, 2, torch.Generator().manual_seed(0)), 7)
+    expected = net.last(torch.relu(net.second(torch.relu(mix(hidden, pairing)))))
+    torch.testing.assert_close(outputs, expected)
+
+
+def draw_pairing_as(mixup: ManifoldMixup, n: int) -> Pairing:
+    """What a call draws: first the layer, then the pairing."""
+    torch.randint(len(mixup.layers), (), generator=mixup.generator)
+    return draw_pairing(n, mixup.theta, generator=mixup.generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("model", ["mlp", "lenet", "resnet34", "small-resnet", "resnet50"])
+def test_default_layers_lie_behind_a_nonlinearity(model: str) -> None:
+    net = build(model, (3, 32, 32), 4).eval()
+    layers = first_layers(net)
+    assert layers[0] == ""
+    assert len(layers) == 3
+    x = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    pairing = Pairing(torch.tensor([1, 2, 3, 0]), torch.full((4,), 0.4))
+    with torch.no_grad():
+        plain = mixed_outputs(net, "", x, pairing)
+        for layer in layers[1:]:
+            # Mixing behind linear layers only would be the same as mixing the input.
+            assert float((mixed_outputs(net, layer, x, pairing) - plain).norm() / plain.norm()) > 1e-3
+
+
+def test_compiled_networks_are_mixed_too() -> None:
+    net, (x, y) = network(), data()
+    compiled = torch.compile(net, backend="eager")
+    compiled(x)
+    first, second = (
+        ManifoldMixup(["2"], 1.0, 2, torch.Generator().manual_seed(0))(given, x, y)[0] for given in (net, compiled)
+    )
+    assert torch.equal(first, second)
+    assert float((first - net(x)).detach().abs().max()) > 1e-3

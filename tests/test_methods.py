@@ -1,5 +1,6 @@
 """Methods as training uses them: what goes together, which prediction rule belongs to which, what the command says."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from mixreg.smoothing import smooth_uniformly
 from mixreg.streams import stream
 from mixreg.training import METHODS, Config
 from mixreg.training.batches import ArrayBatches
+from mixreg.training.loop import Unwatched
 from mixreg.training.methods import make_method
 from mixreg.training.prediction import rescaled_network
-from mixreg.training.run import build_network, load_trained
+from mixreg.training.run import Engine, build_network, load_trained
+from mixreg.training.run import train as train_run
 
 SHORT = Config(data="digits", model="mlp", epochs=1, batch_size=500, lr=0.05, alpha=2.0)
 
@@ -82,7 +85,7 @@ def test_every_method_has_the_rule_that_belongs_to_it(tmp_path: Path) -> None:
     for method in METHODS:
         config = replace(SHORT, method=method)
         net = build_network(config, batches.shape, 10)
-        hidden = hidden_means(net, ["", "1"], [(batches.x, batches.y)]) if method == "manifold" else {}
+        hidden = hidden_means(net, ["", "3"], [(batches.x, batches.y)]) if method == "manifold" else {}
         means = {"x_mean": x_mean, "y_mean": y_mean} | {f"hidden.{k}": v.float() for k, v in hidden.items()}
         model = rescaled_network(config, net, means)
         assert type(model) is kinds.get(method, Rescaled)
@@ -145,7 +148,14 @@ def test_wrong_layers_and_too_many_samples_leave_nothing_behind(tmp_path: Path) 
         carry_out(replace(SHORT, method="manifold", layers=("conv9",)), tmp_path / "run")
     with pytest.raises(ValueError, match="leaves too few to train on 5000"):
         carry_out(replace(SHORT, samples=5000), tmp_path / "run")
+    with pytest.raises(ValueError, match="no dense or convolutional layers"):
+        carry_out(replace(SHORT, model="random-features", parseval=0.1), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_manifold_in_double_precision(tmp_path: Path) -> None:
+    config, engine = replace(SHORT, method="manifold"), Engine(accelerator="cpu", precision="64-true")
+    assert train_run(config, tmp_path, engine, lambda *_: nullcontext(Unwatched()))
 
 
 def test_runs_from_before_some_fields_were_known_can_be_read() -> None:

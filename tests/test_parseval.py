@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from mixreg.models import LeNet
 from mixreg.parseval import Parseval, deviation, orthonormalised, retract
 
 
@@ -75,3 +76,32 @@ def test_projection_and_wrong_input() -> None:
         Parseval(nn.Linear(3, 2))
     with pytest.raises(ValueError, match="dependent rows or columns"):
         orthonormalised(torch.ones(3, 3))
+
+
+@pytest.mark.parametrize("beta", [0.01, 0.2, 0.5])
+def test_large_weights_do_not_diverge(beta: float) -> None:
+    torch.manual_seed(0)
+    net = LeNet()
+    keeper = Parseval(net, beta)
+    with torch.no_grad():
+        for weight, _, _ in keeper.matrices():
+            weight.mul_(30)
+    for _ in range(round(20 / beta)):
+        keeper.step()
+    assert keeper.deviation() < 1e-3
+
+
+def test_memory_formats_and_groups() -> None:
+    torch.manual_seed(0)
+    for groups in (1, 2, 8):
+        net = nn.Sequential(nn.Conv2d(8, 16, 3, groups=groups), nn.ReLU(), nn.Conv2d(16, 4, 1))
+        net = net.to(memory_format=torch.channels_last)
+        keeper = Parseval(net, 0.5)
+        for _ in range(60):
+            keeper.step()
+        assert keeper.deviation() < 1e-4
+        # Each group by itself, against its singular values.
+        for group in net[0].weight.detach().reshape(groups, 16 // groups, -1):
+            torch.testing.assert_close(3 * torch.linalg.svdvals(group), torch.ones(min(group.shape)), atol=1e-4, rtol=0)
+        keeper.project()
+        assert keeper.deviation() < 1e-5

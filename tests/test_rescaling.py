@@ -269,3 +269,15 @@ def test_wrong_input() -> None:
 class TwoHeads(nn.Module):
     def forward(self, x):
         return {"logits": x}
+
+
+def test_the_parts_are_part_of_a_saved_model() -> None:
+    net = torch.nn.Linear(3, 2)
+    first = Rescaled(net, 2.0, torch.ones(3), torch.tensor([0.2, 0.8]), parts="inputs")
+    second = Rescaled(net, 1.0, torch.zeros(3), torch.zeros(2))
+    second.load_state_dict(first.state_dict())
+    x = torch.randn(4, 3)
+    assert torch.equal(first(x), second(x))
+    assert second.parts == "inputs"
+    second.load_state_dict(Rescaled(net, 2.0, torch.ones(3), torch.tensor([0.2, 0.8])).state_dict())
+    assert second.parts == "both"

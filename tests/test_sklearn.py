@@ -96,6 +96,26 @@ def test_any_module_will_do_and_survives_a_pickle() -> None:
     assert all(torch.equal(value, weights[key]) for key, value in own.state_dict().items())
 
 
+def test_constant_columns_stay_constant() -> None:
+    x, y = load_iris(return_X_y=True)
+    x = x.copy()
+    x[:, 2] = 0.1
+    classifier = MixupClassifier(epochs=3, random_state=0).fit(x, y)
+    before = classifier.decision_function(x)
+    x[:, 2] += 1e-6
+    np.testing.assert_allclose(classifier.decision_function(x), before, atol=1e-4)
+
+
+def test_batch_normalisation_survives_a_rest_of_one_sample() -> None:
+    x, y = load_iris(return_X_y=True)
+
+    def normalised(features: int, outputs: int) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.BatchNorm1d(features), torch.nn.Linear(features, outputs))
+
+    classifier = MixupClassifier(normalised, epochs=2, batch_size=32, random_state=0).fit(x[10:139], y[10:139])
+    assert len(classifier.loss_curve_) == 2
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [

@@ -5,9 +5,10 @@
 When training begins the callback puts a `MixupCollator` around the training loader's collate function (evaluation has
 its own loader, which stays as it is) and averages the training data once, for x̄ and ȳ. Whenever the model is in
 evaluation mode, its inputs are shrunk and its logits stretched (eq. testmodif). Checkpoints get the means beside the
-weights, so that `rescale_from` can do the same for a model that was loaded.
+weights (a final model by `MixupCallback.save`), so that `rescale_from` can do the same for a model that was loaded.
 
-Mixed labels are probabilities, which the losses inside Hugging Face's models do not take; `mixup_loss` does.
+Mixed labels are probabilities, which the losses inside Hugging Face's models take for those of several labels at once;
+`mixup_loss` takes them for what they are, and training without it is refused.
 
 Needs transformers: `pip install 'mixreg[huggingface]'`.
 """
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, IterableDataset
 
-from mixreg.adapters.rule import RuleAround, seeded
+from mixreg.adapters.rule import Rule, seeded
 from mixreg.mixing import Mixup
 from mixreg.moments import DataMoments
 
@@ -112,9 +113,10 @@ class MixupCallback(TrainerCallback):
         label_name: str = "labels",
     ) -> None:
         self.mixup = Mixup(alpha, num_classes, per_sample, seeded(seed))
-        self.rescale, self.moments = rescale, moments
+        self.rescale, self.moments, self._given = rescale, moments, moments
         self.input_name, self.label_name = input_name, label_name
-        self._rule: RuleAround | None = None
+        self._rescaling: Rescaling | None = None
+        self._guard: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Put the collator into the training loader, find the means, and rescale the model in evaluation."""
@@ -124,25 +126,95 @@ class MixupCallback(TrainerCallback):
             # Trained a second time with the same loader.
             collator = collator.collate
         mixing = MixupCollator(self.mixup, collator, self.input_name, self.label_name)
+        self.release()
         if self.rescale:
-            if self.moments is None:
-                self.moments = _moments_of(loader, mixing, self.mixup.num_classes)
-            self.release()
-            self._rule = _rescale(model, self.mixup.alpha, self.moments.x_mean, self.moments.y_mean, self.input_name)
+            # What was averaged for an earlier training says nothing of this one.
+            self.moments = self._given or _moments_of(loader, mixing, self.mixup.num_classes)
+            rule = Rule(self.mixup.alpha, self.moments.x_mean.float(), self.moments.y_mean.float())
+            self._rescaling = Rescaling(model, rule, self.input_name)
+        self._guard = model.register_forward_pre_hook(self._refuse_mixed_labels, with_kwargs=True)
         for layer in _layers(loader):
             layer.collate_fn = mixing
+
+    def _refuse_mixed_labels(self, module: nn.Module, given: Any, named: dict[str, Any]) -> None:
+        labels = named.get(self.label_name)
+        if module.training and isinstance(labels, Tensor) and labels.is_floating_point() and self.mixup.num_classes:
+            raise ValueError(
+                "mixed labels reached the model, whose own loss takes them for several labels at once: give Trainer "
+                "compute_loss_func=mixup_loss"
+            )
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """The model may be given any labels again."""
+        if self._guard is not None:
+            self._guard.remove()
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Write the means beside a checkpoint's weights."""
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         if self.moments is not None and state.is_world_process_zero and folder.is_dir():
-            save_means(folder, self.mixup.alpha, self.moments)
+            self.save(folder)
+
+    def save(self, folder: str | Path) -> None:
+        """Write x̄, ȳ and α into a model's folder, for `rescale_from`."""
+        from safetensors.torch import save
+
+        from mixreg.files import write_bytes
+
+        if self.moments is None:
+            raise ValueError("there are no means to save: train first, with rescale=True, or give moments=")
+        alpha = torch.tensor(self.mixup.alpha, dtype=torch.float64)
+        tensors = {"x_mean": self.moments.x_mean.cpu(), "y_mean": self.moments.y_mean.cpu(), "alpha": alpha}
+        write_bytes(Path(folder) / MEANS, save(tensors))
 
     def release(self) -> None:
         """Leave the model as it was: evaluation sees the plain network again."""
-        if self._rule is not None:
-            self._rule.remove()
-            self._rule = None
+        if self._rescaling is not None:
+            self._rescaling.remove()
+            self._rescaling = None
+
+
+class Rescaling:
+    """While it is on, a model in evaluation mode obeys a rule.
+
+    Args:
+        model: of Hugging Face, which returns a mapping with "logits".
+        rule: to be obeyed.
+        input_name: what its input is called.
+    """
+
+    def __init__(self, model: nn.Module, rule: Rule, input_name: str) -> None:
+        self.rule, self.input_name = rule, input_name
+        before = model.register_forward_pre_hook(self._before, with_kwargs=True)
+        self._handles = [before, model.register_forward_hook(self._after, with_kwargs=True)]
+
+    def remove(self) -> None:
+        """Leave the model as it was."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _before(self, model: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if model.training:
+            return None
+        if given:
+            return (self.rule.shrunk(given[0]), *given[1:]), named
+        if self.input_name not in named:
+            raise ValueError(f"the model was called without {self.input_name!r}, got {', '.join(named) or 'nothing'}")
+        return given, named | {self.input_name: self.rule.shrunk(named[self.input_name])}
+
+    def _after(self, model: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
+        if model.training:
+            return None
+        if not isinstance(output, dict) or "logits" not in output:
+            raise TypeError(f"the model must return a mapping with its logits, got {type(output).__name__}")
+        logits = output["logits"] = self.rule.stretched(output["logits"])
+        labels = named.get("labels")
+        if isinstance(labels, Tensor) and "loss" in output:
+            if labels.is_floating_point() or labels.shape != logits.shape[:1]:
+                raise TypeError("a rescaled model gives the loss of class indices only; compute others from its logits")
+            # The model's own was that of the logits before they were stretched.
+            output["loss"] = cross_entropy(logits, labels)
+        return output
 
 
 def _layers(loader: Any) -> Iterator[Any]:
@@ -161,25 +233,7 @@ def _moments_of(loader: Any, mixing: MixupCollator, num_classes: int | None) -> 
         return DataMoments.from_loader((mixing.inputs_and_labels(batch) for batch in plain), num_classes)
 
 
-def _is_evaluating(module: nn.Module) -> bool:
-    return not module.training
-
-
-def _rescale(model: nn.Module, alpha: float, x_mean: Tensor, y_mean: Tensor, input_name: str) -> RuleAround:
-    return RuleAround(model, alpha, x_mean.float(), y_mean.float(), input_name, _is_evaluating)
-
-
-def save_means(folder: Path, alpha: float, moments: DataMoments) -> None:
-    """Write x̄, ȳ and α into a model's folder."""
-    from safetensors.torch import save
-
-    from mixreg.files import write_bytes
-
-    tensors = {"x_mean": moments.x_mean.cpu(), "y_mean": moments.y_mean.cpu()}
-    write_bytes(folder / MEANS, save({**tensors, "alpha": torch.tensor(alpha, dtype=torch.float64)}))
-
-
-def rescale_from(model: nn.Module, folder: str | Path, input_name: str = "pixel_values") -> RuleAround:
+def rescale_from(model: nn.Module, folder: str | Path, input_name: str = "pixel_values") -> Rescaling:
     """Rescale a loaded model in evaluation mode, with the means that a checkpoint's folder holds.
 
     Args:
@@ -188,7 +242,7 @@ def rescale_from(model: nn.Module, folder: str | Path, input_name: str = "pixel_
         input_name: what the model's input is called.
 
     Returns:
-        The rule, which `remove()` takes off again.
+        What `remove()` takes off again.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -199,4 +253,4 @@ def rescale_from(model: nn.Module, folder: str | Path, input_name: str = "pixel_
         alpha, x_mean, y_mean = float(tensors["alpha"]), tensors["x_mean"], tensors["y_mean"]
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
         raise ValueError(f"{path} does not hold the means of a Mixup run: {error}") from error
-    return _rescale(model, alpha, x_mean, y_mean, input_name)
+    return Rescaling(model, Rule(alpha, x_mean.float(), y_mean.float()), input_name)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mixreg.adapters.rule import RuleAround, seeded
+from mixreg.adapters.rule import Rule, Ruled, seeded
+from mixreg.distributed import rank
 from mixreg.mixing import Mixup
 from mixreg.moments import DataMoments
 
@@ -62,7 +63,7 @@ class MixupCallback(Callback):
         self.moments = DataMoments(num_classes)
         self.seed, self.rescale, self.network = seed, rescale, network
         self.keys = input_key, target_key
-        self._rule: RuleAround | None = None
+        self._ruled: Ruled | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Before anything runs, in every process: find the network; from now on training steps see mixed batches."""
@@ -70,8 +71,15 @@ class MixupCallback(Callback):
         if self.network not in names:
             known = ", ".join(sorted(name for name in names if name))
             raise ValueError(f"the module has no submodule {self.network!r}; it has {known or 'none'}")
+        if self.rescale and getattr(pl_module, "_compiler_ctx", None) is not None:
+            raise ValueError(
+                "MixupCallback cannot rescale a LightningModule that was compiled as a whole: compile the network "
+                "inside it, or set rescale=False"
+            )
         if stage != "fit":
             return
+        # What an earlier fit saw says nothing of this one; a checkpoint is restored after this.
+        self.moments = DataMoments(self.moments.num_classes)
         if self.seed is not None and trainer.global_rank > 0:
             self.mixup.generator = seeded(self.seed + trainer.global_rank)
         original = pl_module.training_step
@@ -85,7 +93,7 @@ class MixupCallback(Callback):
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Leave the module as it was."""
         pl_module.__dict__.pop("training_step", None)
-        self._stop(pl_module)
+        self._stop()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave the module as it was, whatever happened."""
@@ -120,18 +128,19 @@ class MixupCallback(Callback):
             )
         weight = next(pl_module.parameters())
         x_mean, y_mean = (mean.to(weight.device, weight.dtype) for mean in (moments.x_mean, moments.y_mean))
-        self._rule = RuleAround(pl_module.get_submodule(self.network), self.mixup.alpha, x_mean, y_mean)
+        # Not by hooks: a distributed strategy sends whole steps through the module's call, and they are no inputs.
+        self._ruled = Ruled(pl_module.get_submodule(self.network), Rule(self.mixup.alpha, x_mean, y_mean))
 
-    def _stop(self, pl_module: LightningModule) -> int | None:
+    def _stop(self) -> int | None:
         """End rescaling; how often it was applied, if it was on."""
-        if self._rule is None:
+        if self._ruled is None:
             return None
-        self._rule.remove()
-        calls, self._rule = self._rule.calls, None
+        self._ruled.remove()
+        calls, self._ruled = self._ruled.calls, None
         return calls
 
-    def _end(self, pl_module: LightningModule) -> None:
-        if self._stop(pl_module) == 0:
+    def _end(self) -> None:
+        if self._stop() == 0:
             raise ValueError(
                 f"nothing was rescaled: {self.network or 'the module itself'} was never called; name the submodule "
                 "that makes the logits with network="
@@ -144,7 +153,7 @@ class MixupCallback(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Back to the plain network."""
-        self._end(pl_module)
+        self._end()
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Rescale."""
@@ -152,7 +161,7 @@ class MixupCallback(Callback):
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Back to the plain network."""
-        self._end(pl_module)
+        self._end()
 
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Rescale."""
@@ -160,22 +169,25 @@ class MixupCallback(Callback):
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Back to the plain network."""
-        self._end(pl_module)
+        self._end()
 
     def state_dict(self) -> dict[str, Any]:
-        """What checkpoints keep: the means of all processes so far, and where the stream of chance is."""
-        state: dict[str, Any] = {"count": self.moments.count}
-        if self.moments.count:
-            state |= {"x_mean": self.moments.x_mean.cpu(), "y_mean": self.moments.y_mean.cpu()}
+        """What checkpoints keep: the means of all processes so far, and where the first one's stream of chance is."""
+        moments = copy.deepcopy(self.moments).all_reduce()
+        state: dict[str, Any] = {"count": moments.count}
+        if moments.count:
+            state |= {"x_mean": moments.x_mean.cpu(), "y_mean": moments.y_mean.cpu()}
         if self.mixup.generator is not None:
             state["generator"] = self.mixup.generator.get_state()
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Go on from a checkpoint: the first process carries the means on, and each has a stream of its own."""
         self.moments = DataMoments(self.moments.num_classes)
-        if state_dict["count"]:
+        if state_dict["count"] and rank() == 0:
             means = state_dict["x_mean"], state_dict["y_mean"]
             self.moments = DataMoments.from_means(*means, self.moments.num_classes, state_dict["count"])
         if self.mixup.generator is not None and "generator" in state_dict:
             self.mixup.generator.set_state(torch.as_tensor(state_dict["generator"], dtype=torch.uint8).cpu())
+            if rank() > 0:
+                self.mixup.generator = seeded(int(torch.randint(2**62, (), generator=self.mixup.generator)) + rank())

@@ -1,8 +1,7 @@
-"""The prediction rule of eq. (testmodif) put around a module that stays as it is, by hooks on its forward pass."""
+"""The prediction rule of eq. (testmodif) put around a module that stays as it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,78 +11,59 @@ from mixreg.rescaling import shrink, stretch
 from mixreg.theta import scalar_forms
 
 
-def always(module: nn.Module) -> bool:
-    """The rule applies to every forward pass."""
-    return True
-
-
-class RuleAround:
-    """While it lives, what goes into `module` is shrunk and what comes out is stretched.
+class Rule:
+    """Shrinks what goes into a network and stretches what comes out.
 
     Args:
-        module: takes its input first, or by the name `input_name`; returns its logits, or a mapping that holds them
-            under "logits".
-        alpha: the α that it was trained with.
+        alpha: the α that the network was trained with.
         x_mean: x̄, of one input's shape.
         y_mean: ȳ, of one output's shape.
-        input_name: of the keyword argument that is shrunk.
-        applies: whether to apply the rule to a forward pass of the module.
-
-    Attributes:
-        calls: how often it has been applied.
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        alpha: float,
-        x_mean: Tensor,
-        y_mean: Tensor,
-        input_name: str = "x",
-        applies: Callable[[nn.Module], bool] = always,
-    ) -> None:
+    def __init__(self, alpha: float, x_mean: Tensor, y_mean: Tensor) -> None:
         self.theta_mean = scalar_forms(alpha, "the prediction rule").mean
-        self.x_mean, self.y_mean, self.input_name, self.applies = x_mean, y_mean, input_name, applies
-        self.calls = 0
-        self._handles = [
-            module.register_forward_pre_hook(self._before, with_kwargs=True),
-            module.register_forward_hook(self._after),
-        ]
+        self.x_mean, self.y_mean = x_mean, y_mean
 
-    def remove(self) -> None:
-        """Leave the module as it was."""
-        for handle in self._handles:
-            handle.remove()
-
-    def _before(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if not self.applies(module):
-            return None
-        if given:
-            return (self._shrunk(given[0]), *given[1:]), named
-        if self.input_name not in named:
-            raise ValueError(f"the network was called without {self.input_name!r}, got {', '.join(named) or 'nothing'}")
-        return given, named | {self.input_name: self._shrunk(named[self.input_name])}
-
-    def _shrunk(self, x: Any) -> Tensor:
+    def shrunk(self, x: Any) -> Tensor:
+        """The input, which must be one floating-point tensor."""
         if not isinstance(x, Tensor) or not x.is_floating_point():
             kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
             raise TypeError(f"the network's input must be one floating-point tensor to be shrunk, got {kind}")
         return shrink(x, self.x_mean.to(x.device), self.theta_mean)
 
-    def _after(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> Any:
-        if not self.applies(module):
-            return None
+    def stretched(self, logits: Any) -> Tensor:
+        """The output, which must be one tensor."""
+        if not isinstance(logits, Tensor):
+            raise TypeError(f"the network must return one tensor to be stretched, got {type(logits).__name__}")
+        return stretch(logits, self.y_mean.to(logits.device), self.theta_mean)
+
+
+class Ruled:
+    """While it is on, `module.forward` obeys a rule; calls of the module by other names do not.
+
+    Args:
+        module: takes its input first and returns its logits.
+        rule: to be obeyed.
+
+    Attributes:
+        calls: how often it was.
+    """
+
+    def __init__(self, module: nn.Module, rule: Rule) -> None:
+        self.module, self.rule, self.calls = module, rule, 0
+        self._own = module.__dict__.get("forward")
+        self._forward = module.forward
+        module.__dict__["forward"] = self._ruled
+
+    def _ruled(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         self.calls += 1
-        if isinstance(output, Tensor):
-            return stretch(output, self.y_mean.to(output.device), self.theta_mean)
-        try:
-            logits = output["logits"]
-        except (KeyError, IndexError, TypeError) as error:
-            raise TypeError(
-                f"the network must return its logits, or a mapping that holds them, got {type(output).__name__}"
-            ) from error
-        output["logits"] = stretch(logits, self.y_mean.to(logits.device), self.theta_mean)
-        return output
+        return self.rule.stretched(self._forward(self.rule.shrunk(x), *args, **kwargs))
+
+    def remove(self) -> None:
+        """Leave the module as it was."""
+        del self.module.__dict__["forward"]
+        if self._own is not None:
+            self.module.__dict__["forward"] = self._own
 
 
 def seeded(seed: int | None) -> torch.Generator | None:

@@ -124,7 +124,7 @@ class _MixupEstimator(BaseEstimator):  # type: ignore[misc]
         curve = []
         for _ in range(self.epochs):
             total = 0.0
-            for chosen in torch.randperm(len(x), generator=generator).split(int(self.batch_size)):
+            for chosen in _parts(torch.randperm(len(x), generator=generator), int(self.batch_size)):
                 mixed_x, mixed_y = mixup(x[chosen], y[chosen])
                 value = loss(self.module_(mixed_x), mixed_y)
                 optimizer.zero_grad()
@@ -146,10 +146,19 @@ class _MixupEstimator(BaseEstimator):  # type: ignore[misc]
             return self.rescaled_(self._standardised(x)).cpu().double().numpy()
 
 
+def _parts(order: Tensor, size: int) -> list[Tensor]:
+    """Batches; a single sample at the end, which batch normalisation could not use, joins the one before."""
+    parts = list(order.split(size))
+    if len(parts) > 1 and len(parts[-1]) == 1:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    return parts
+
+
 def _spread(values: np.ndarray) -> np.ndarray:
-    """Standard deviation per column; 1 where a column is constant."""
+    """Standard deviation per column; 1 where a column is constant, up to rounding."""
     spread = values.std(0)
-    return np.where(spread > 0, spread, 1.0)
+    rounding = 10 * np.finfo(values.dtype).eps * np.abs(values.mean(0)) * np.sqrt(len(values))
+    return np.where(spread > rounding, spread, 1.0)
 
 
 class MixupClassifier(ClassifierMixin, _MixupEstimator):  # type: ignore[misc]

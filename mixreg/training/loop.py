@@ -86,6 +86,8 @@ class Trainer:
     def __init__(self, config: Config, batches: Batches, net: nn.Module, fabric: Any, checkpoint: Path) -> None:
         self.config, self.batches, self.fabric, self.checkpoint = config, batches, fabric, checkpoint
         self.bare = net
+        self.method = make_method(config, batches.num_classes, batches.means, net)
+        self.parseval = keeper(config, net)
         optimizer = torch.optim.SGD(
             net.parameters(),
             lr=config.lr,
@@ -148,9 +150,7 @@ class Trainer:
             finished: is given the record of every finished epoch.
             checkpoint_seconds: a checkpoint is written at the first step after so many seconds.
         """
-        config, s = self.config, self.state
-        method = make_method(config, self.batches.num_classes, self.batches.means, self.bare)
-        parseval = keeper(config, self.bare)
+        config, s, method, parseval = self.config, self.state, self.method, self.parseval
         generator = torch.Generator()
         last_save = last_look = time.monotonic()
         self.net.train()
@@ -238,7 +238,9 @@ class Trainer:
         found = {"x_mean": x_mean.float(), "y_mean": seen_labels(y_mean, self.config).float()}
         if self.config.method != "manifold":
             return found
-        shown = ((b.x[b.own].to(self.fabric.device), b.y) for b in self.batches.epoch(max(0, self.state.epoch - 1), 0))
+        weight = next(self.bare.parameters())
+        epoch = max(0, self.state.epoch - 1)
+        shown = ((b.x[b.own].to(weight.device, weight.dtype), b.y) for b in self.batches.epoch(epoch, 0))
         layers = mixed_layers(self.config, self.bare)
         hidden = hidden_means(self.bare, layers, shown, across_processes=world_size() > 1)
         return found | {f"hidden.{layer}": mean.float().cpu() for layer, mean in hidden.items()}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mixreg.ablations import PartialMixup, ScaledMixup
-from mixreg.adaptive import AdaptiveMixup
+from mixreg.adaptive import AdaptiveMixup, WithPolicy
 from mixreg.approximate import ApproximateMixup, Perturbed
 from mixreg.cutmix import CutMix
 from mixreg.dropout import with_dropout
@@ -44,19 +44,6 @@ class Method(NamedTuple):
 
     prepare: Callable[[Tensor, Tensor, torch.Generator], Rows]
     losses: Callable[[Network, Rows], tuple[Tensor, Tensor | None]]
-
-
-class WithPolicy(nn.Module):
-    """A network, and what adaptive Mixup learns beside it; predicts as the network does."""
-
-    def __init__(self, net: nn.Module, policy: AdaptiveMixup) -> None:
-        super().__init__()
-        # The network comes last, so that its last layer is the last one.
-        self.policy, self.net = policy, net
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits, n × c."""
-        return self.net(x)
 
 
 def equipped(net: nn.Module, config: Config, num_classes: int) -> nn.Module:
@@ -189,10 +176,10 @@ def _manifold(config: Config, classes: int, means: Means, net: nn.Module) -> Met
         share = smaller_part_draw(config.alpha, Draw((n,), generator, torch.device("cpu"), x.dtype))
         return x, y, layer, torch.rand(n, generator=generator), share
 
-    def losses(wrapped: Network, rows: Rows) -> tuple[Tensor, Tensor]:
+    def losses(wrapped: Any, rows: Rows) -> tuple[Tensor, Tensor]:
         x, y, layer, key, share = rows
         pairing = Pairing(key.argsort(), share)
-        logits = mixed_outputs(wrapped, net, layers[int(layer[0])], x, pairing)
+        logits = mixed_outputs(wrapped, layers[int(layer[0])], x, pairing)
         return cross_entropy(mix(y, pairing), logits), logits.detach()
 
     return Method(prepare, losses)
