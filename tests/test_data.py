@@ -325,6 +325,9 @@ def test_the_command(server, cache: Path) -> None:
         "digits": True,
         "digits-32": True,
         "cifar10": False,
+        "cifar10n-aggregate": False,
+        "cifar10n-random": False,
+        "cifar10n-worst": False,
         "cifar100": False,
         "fashion-mnist": False,
     }
@@ -336,7 +339,29 @@ def test_the_command(server, cache: Path) -> None:
     assert missing.returncode == 1
     assert "cifar100 could not be brought from any source" in missing.stderr
     assert "Traceback" not in missing.stderr
+    people = mixreg("data", "get", "cifar10n-worst")
+    assert "never opened here: put them into cifar10n_labels.npz" in people.stderr
     assert list(cache.iterdir()) == []
+
+
+def test_labels_of_people_go_with_the_images_they_belong_to(tmp_path: Path, monkeypatch) -> None:
+    images = np.arange(6 * 32 * 32 * 3, dtype=np.uint32).astype(np.uint8).reshape(6, 32, 32, 3)
+    clean = np.array([0, 1, 2, 3, 4, 5])
+    dataset = checked("cifar10", Split(images, clean), Split(images[:2], clean[:2]))
+    monkeypatch.setattr("mixreg.data.registry.load", lambda name: {"cifar10": dataset}[name])
+    (source,) = RECIPES["cifar10n-worst"].sources
+    people = np.array([0, 1, 5, 3, 4, 0], dtype=np.uint8)
+    np.savez(tmp_path / "cifar10n_labels.npz", clean_label=clean.astype(np.uint8), worse_label=people)
+    train, test = source.read(tmp_path)
+    assert train.y.tolist() == people.tolist()
+    assert np.array_equal(train.x, images)
+    assert np.array_equal(test.y, clean[:2])
+    np.savez(tmp_path / "cifar10n_labels.npz", clean_label=clean[::-1], worse_label=people)
+    with pytest.raises(DataError, match="belongs to other images, or to CIFAR-10 in another order"):
+        source.read(tmp_path)
+    np.savez(tmp_path / "cifar10n_labels.npz", clean_label=clean)
+    with pytest.raises(DataError, match="worse_label"):
+        source.read(tmp_path)
 
 
 @pytest.mark.slow

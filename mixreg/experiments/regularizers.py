@@ -59,7 +59,7 @@ def sizes(scale: str) -> dict[str, Any]:
     shared |= {"shifts": [-1.0, -0.5, 0.5, 1.0], "scales": [0.5, 0.75, 1.5, 2.0]}
     digits = shared | {"data": "digits-32", "human": _NO_DATA}
     if scale == "smoke":
-        digits |= {"noises": ["0", "0.4"], "shifts": [0.5], "scales": [2.0]}
+        digits |= {"noises": ["0"], "shifts": [0.5], "scales": [2.0]}
         return digits | {"samples": 64, "epochs": 1, "repetitions": 1, "images": 50, "points": 20, "rounds": 2}
     cifar = shared | {"data": "cifar10", "human": "cifar10n-worst", "images": 1000, "points": 500}
     if scale == "paper":
