@@ -76,6 +76,7 @@ def workers_at_work() -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_what_this_machine_gives(cluster, tmp_path: Path, monkeypatch) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, "-c", DRIVER, str(tmp_path), cluster]

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
+from mixreg.cli import main
 from mixreg.experiments import kinds
 from mixreg.experiments.claims import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED
 from mixreg.experiments.experiment import SCALES, changed
@@ -99,7 +101,7 @@ def test_sizes_can_be_changed_and_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["three-moons"], "unknown experiment 'three-moons'; known are overview, approximation"),
+        (["three-moons"], "unknown experiment 'three-moons'; known are overview, regularizers"),
         (["--scale", "huge"], "unknown scale 'huge'; known are smoke, laptop, paper"),
         (["two-moons", "--set", "moons=3"], "none of the experiments has a size 'moons'; they have alpha, features"),
         (["two-moons", "--set", "steps=many"], 'steps is like 1000, got "many"'),
@@ -120,10 +122,10 @@ def test_sizes_can_be_changed_and_are_told(tmp_path: Path) -> None:
 )
 def test_wrong_input(arguments, sentence, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("MIXREG_DATA", str(tmp_path / "no data"))
-    finished = mixreg(*arguments, "--out", str(tmp_path / "out"))
-    assert finished.returncode != 0
-    assert sentence in " ".join(finished.stderr.split())
-    assert "Traceback" not in finished.stderr
+    finished = CliRunner().invoke(main, ["reproduce", *arguments, "--out", str(tmp_path / "out")])
+    assert finished.exit_code != 0
+    assert sentence in " ".join(finished.output.split())
+    assert "Traceback" not in finished.output
 
 
 def test_numbers_are_numbers_of_their_kind() -> None:

@@ -58,9 +58,10 @@ def undisturbed(tmp_path_factory) -> dict:
 
 
 @GROUP
-def test_a_sweep_that_is_killed_gives_the_same_table(undisturbed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_sweep_that_is_killed_gives_the_same_table(undisturbed, kills: int, tmp_path: Path) -> None:
     moments = random.Random(0)
-    for _ in range(10):
+    for _ in range(kills):
         process = drive(tmp_path, RUNS)
         try:
             process.wait(timeout=moments.uniform(0.1, 5.0))

@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from safetensors.torch import load_file
 
 from mixreg import DataMoments
+from mixreg.cli import main
 from mixreg.training import METHODS, Config
 from mixreg.training.batches import (
     ArrayBatches,
@@ -267,11 +269,10 @@ def test_no_room_and_no_permission_leave_the_last_checkpoint(tmp_path: Path) -> 
     ],
 )
 def test_one_line_errors(arguments, message, tmp_path: Path) -> None:
-    process = start(tmp_path / "out", *arguments)
-    output = process.communicate()[0]
-    assert process.returncode != 0
-    assert message in output
-    assert "Traceback" not in output
+    result = CliRunner().invoke(main, ["train", "--accelerator", "cpu", "--out", str(tmp_path / "out"), *arguments])
+    assert result.exit_code != 0
+    assert message in result.output
+    assert "Traceback" not in result.output
 
 
 def test_a_network_of_one_s_own(tmp_path: Path) -> None:
