@@ -211,7 +211,7 @@ class Mixup(Drawing):
         self.per_sample = per_sample
         self.generator = generator
         self.inplace = inplace
-        self._recycler = Recycler()
+        self._recycler, self._label_recycler = Recycler(), Recycler()
 
     def __call__(self, x: Any, y: Tensor | None = None) -> tuple[Any, Tensor]:
         """Mix one batch, given as `x, y` or as one pair.
@@ -243,7 +243,7 @@ class Mixup(Drawing):
     def _mix(self, x: Any, y: Tensor, inplace: bool) -> tuple[Any, Tensor]:
         n = validate_batch(x)
         dtype = common_dtype(x)
-        values = to_values(y, self.num_classes, dtype)
+        values = to_values(y, self.num_classes, dtype, self._label_recycler.zeros)
         if values.shape[0] != n:
             raise ValueError(f"x has {n} samples and y has {values.shape[0]}; they must be equally many")
         if inplace:
