@@ -34,9 +34,10 @@ def imagenet_like(classes: int = 1000, size: int = 16) -> Trained:
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * size * size, classes))
     shape = (3, size, size)
-    rescaled = Rescaled(net, 1.0, torch.zeros(shape), torch.full((classes,), 1 / classes))
+    means = torch.zeros(shape), torch.full((classes,), 1 / classes)
+    rescaled = Rescaled(net, 1.0, *means)
     pixels = Pixels(torch.tensor([0.5] * 3), torch.tensor([0.25] * 3))
-    return Trained(Config(image_size=size), net.eval(), rescaled.eval(), shape, classes, pixels)
+    return Trained(Config(image_size=size), net.eval(), rescaled.eval(), *means, shape, classes, pixels)
 
 
 def predictions(trained: Trained, paths: list[Path], border: int = 0) -> torch.Tensor:

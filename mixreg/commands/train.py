@@ -128,10 +128,21 @@ def train(
     count = int(devices) if devices.isdigit() else devices
     engine = Engine(accelerator, count, nodes, strategy, precision, workers)
     display = _silent if quiet else _display if sys.stderr.isatty() else _lines
-    is_new = carry_out(config, out, engine, display, checkpoint_seconds, evaluate_every)
+    try:
+        is_new = carry_out(config, out, engine, display, checkpoint_seconds, evaluate_every)
+    finally:
+        _leave_other_processes()
     # Of several processes one speaks.
     if is_new is not None and int(os.environ.get("RANK", "0")) == 0:
         click.echo(f"{out}: {'done' if is_new else 'was done before'}")
+
+
+def _leave_other_processes() -> None:
+    """End the talk with other processes: threads that still listen when Python ends can abort it."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _config(preset: str | None, settings: dict[str, Any]) -> Config:

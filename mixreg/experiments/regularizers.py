@@ -56,7 +56,8 @@ def figure(results: Results, chosen: Sizes) -> Figure:
         place.set_title(title, fontsize=9)
         place.grid(axis="y", alpha=0.25)
         if len(names) > 1:
-            place.legend(fontsize=7, loc="best")
+            # Below: every row is taken.
+            place.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.05))
         means = [sum(columns[method][name]) / len(columns[method][name]) for method in METHODS for name in names]
         if min(means) > 0 and max(means) > _LOGARITHMIC_FROM * min(means):
             place.set_xscale("log")
