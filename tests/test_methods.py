@@ -165,3 +165,18 @@ def test_runs_from_before_some_fields_were_known_can_be_read() -> None:
     assert Config.from_json(old) == SHORT
     with pytest.raises(ValueError, match="a run's configuration has the fields"):
         Config.from_json(SHORT.to_json() | {"temperature": 3})
+
+
+def test_temperature_scaling_is_an_option(tmp_path: Path) -> None:
+    arguments = ["--accelerator", "cpu", "--quiet", "--epochs", "8", "--out", str(tmp_path), "--temperature"]
+    refused = CliRunner().invoke(command, [*arguments, "--holdout", "0"])
+    assert "--temperature needs data that is held out" in refused.output
+    assert CliRunner().invoke(command, arguments).exit_code == 0
+    import json
+
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    for name in ("plain", "rescaled"):
+        assert metrics[f"{name}, tempered"]["accuracy"] == pytest.approx(metrics[name]["accuracy"])
+        assert metrics[f"{name}, tempered"]["cross_entropy"] < metrics[name]["cross_entropy"]
+    # The same command again finds everything done.
+    assert "was done before" in CliRunner().invoke(command, arguments).output

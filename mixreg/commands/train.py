@@ -60,6 +60,9 @@ def _settings(function: Any) -> Any:
 )
 @_settings
 @click.option("--nesterov/--no-nesterov", default=None, help="Nesterov's momentum.")
+@click.option(
+    "--temperature", is_flag=True, help="Fit temperatures on what is held out, for metrics.json."
+)
 @click.option("--evaluate-every", default=1, show_default=True, help="Epochs between looks at the test set.")
 @click.option("--checkpoint-seconds", default=30.0, show_default=True, help="How often to save.")
 @click.option("--accelerator", default="auto", show_default=True, help="Lightning Fabric's: cpu, cuda, mps, …")
@@ -74,6 +77,7 @@ def train(
     out: Path,
     preset: str | None,
     nesterov: bool | None,
+    temperature: bool,
     evaluate_every: int,
     checkpoint_seconds: float,
     accelerator: str,
@@ -125,6 +129,8 @@ def train(
     from mixreg.training.run import train as carry_out
 
     config = _config(preset, settings | {"nesterov": nesterov})
+    if temperature and config.holdout == 0:
+        raise click.UsageError("--temperature needs data that is held out: give --holdout above 0.")
     count = int(devices) if devices.isdigit() else devices
     engine = Engine(accelerator, count, nodes, strategy, precision, workers)
     display = _silent if quiet else _display if sys.stderr.isatty() else _lines
@@ -132,9 +138,26 @@ def train(
         is_new = carry_out(config, out, engine, display, checkpoint_seconds, evaluate_every)
     finally:
         _leave_other_processes()
+    if temperature and is_new is not None:
+        _add_tempered(out, config)
     # Of several processes one speaks.
     if is_new is not None and int(os.environ.get("RANK", "0")) == 0:
         click.echo(f"{out}: {'done' if is_new else 'was done before'}")
+
+
+def _add_tempered(out: Path, config: Config) -> None:
+    """Measures after temperature scaling, plain and rescaled, beside the others in metrics.json."""
+    import json
+
+    from mixreg.evaluation.table import of_run, table, temperatures
+    from mixreg.files import write_json
+    from mixreg.training.run import METRICS, load_trained
+
+    trained = load_trained(out, config.model if ":" in config.model else None)
+    test, held = of_run(trained)
+    rows = {row.pop("model"): row for row in table(test, temperatures(held))}
+    metrics = json.loads((out / METRICS).read_text())
+    write_json(out / METRICS, metrics | {name: row for name, row in rows.items() if name.endswith("tempered")})
 
 
 def _leave_other_processes() -> None:
