@@ -60,9 +60,7 @@ def _settings(function: Any) -> Any:
 )
 @_settings
 @click.option("--nesterov/--no-nesterov", default=None, help="Nesterov's momentum.")
-@click.option(
-    "--temperature", is_flag=True, help="Fit temperatures on what is held out, for metrics.json."
-)
+@click.option("--temperature", is_flag=True, help="Fit temperatures on what is held out, for metrics.json.")
 @click.option("--evaluate-every", default=1, show_default=True, help="Epochs between looks at the test set.")
 @click.option("--checkpoint-seconds", default=30.0, show_default=True, help="How often to save.")
 @click.option("--accelerator", default="auto", show_default=True, help="Lightning Fabric's: cpu, cuda, mps, …")
