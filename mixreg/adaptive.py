@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from mixreg.dropout import last_dense, watching_features
-from mixreg.losses import SampleLoss, sample_losses
+from mixreg.losses import SampleLoss, require_weight, sample_losses
 from mixreg.network import Network, inside, outputs_of, uncompiled
 from mixreg.targets import matched_values, validate_num_classes
 
@@ -54,13 +54,11 @@ class AdaptiveMixup(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if not weight >= 0:
-            raise ValueError(f"weight must be at least 0, got {weight!r}")
         head = last_dense(net)
         self.policy = nn.Sequential(nn.Linear(2 * head.in_features, width), nn.ReLU(), nn.Linear(width, 3))
         self.discriminator = nn.Linear(head.in_features, 1)
         self.to(head.weight.device, head.weight.dtype)
-        self.weight, self.num_classes, self.loss = weight, validate_num_classes(num_classes), loss
+        self.weight, self.num_classes, self.loss = require_weight(weight), validate_num_classes(num_classes), loss
         self.generator = generator
 
     def forward(self, net: nn.Module, x: Tensor, y: Tensor) -> Tensor:

@@ -288,6 +288,13 @@ def resolve(loss: str | SampleLoss, y_shape: torch.Size, u_shape: torch.Size) ->
     return BUILT_IN[loss]
 
 
+def require_weight(weight: float) -> float:
+    """The weight of a part of a loss, which must be at least 0."""
+    if not weight >= 0:
+        raise ValueError(f"weight must be at least 0, got {weight!r}")
+    return weight
+
+
 def sample_losses(loss: str | SampleLoss, y: Tensor, u: Tensor) -> Tensor:
     """The loss of each sample, n; y: n × … targets as values, u: n × … outputs."""
     n = u.shape[0]

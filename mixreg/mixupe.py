@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from mixreg.approximate import tangents_inside
-from mixreg.losses import SampleLoss, resolve, sample_losses
+from mixreg.losses import SampleLoss, require_weight, resolve, sample_losses
 from mixreg.mixing import Mixed, mixed_copy
 from mixreg.network import Network, inside, outputs_of
 from mixreg.targets import matched_values, validate_num_classes
@@ -50,12 +50,10 @@ class MixupE:
         loss: str | SampleLoss = "cross_entropy",
         generator: torch.Generator | None = None,
     ) -> None:
-        if not weight >= 0:
-            raise ValueError(f"weight must be at least 0, got {weight!r}")
         self.alpha = scalar_forms(alpha, "MixupE").alpha
         # α / (2α + 1), also for α = ∞.
         self.step_mean = 0.0 if self.alpha == 0 else 1 / (2 + 1 / self.alpha)
-        self.x_mean, self.weight, self.loss = x_mean, weight, loss
+        self.x_mean, self.weight, self.loss = x_mean, require_weight(weight), loss
         self.num_classes, self.generator = validate_num_classes(num_classes), generator
 
     def __call__(self, net: Network, x: Tensor, y: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mixreg.losses import SampleLoss, sample_losses
+from mixreg.losses import SampleLoss, require_weight, sample_losses
 from mixreg.mixing import Mixed, mixed_copy
 from mixreg.network import Network, outputs_of
 from mixreg.targets import matched_values, validate_num_classes
@@ -37,9 +37,7 @@ class RegMixup:
         loss: str | SampleLoss = "cross_entropy",
         generator: torch.Generator | None = None,
     ) -> None:
-        if not weight >= 0:
-            raise ValueError(f"weight must be at least 0, got {weight!r}")
-        self.theta, self.weight = Theta(scalar_forms(alpha, "RegMixup").alpha), weight
+        self.theta, self.weight = Theta(scalar_forms(alpha, "RegMixup").alpha), require_weight(weight)
         self.num_classes, self.loss, self.generator = validate_num_classes(num_classes), loss, generator
 
     def __call__(self, net: Network, x: Tensor, y: Tensor) -> Tensor:

@@ -20,3 +20,8 @@ def stream_seed(*name: int | str) -> int:
 def stream(*name: int | str) -> torch.Generator:
     """A generator for the stream of this name."""
     return torch.Generator().manual_seed(stream_seed(*name))
+
+
+def seeded(seed: int | None) -> torch.Generator | None:
+    """A generator of one's own, or PyTorch's global one."""
+    return None if seed is None else torch.Generator().manual_seed(seed)

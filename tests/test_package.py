@@ -14,7 +14,7 @@ from mixreg.report.intervals import interval
 
 ROOT = Path(__file__).parent.parent
 # From bottom to top; whatever is not named here is mathematics, or a tool it uses, and lies below them all.
-ROOMS = ["report", "data", "models", "training", "evaluation", "experiments", "commands", "cli", "__main__"]
+ROOMS = ["report", "data", "models", "adapters", "training", "evaluation", "experiments", "commands", "cli", "__main__"]
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess:

@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, IterableDataset
 
-from mixreg.adapters.rule import Rule, seeded
+from mixreg.adapters.rule import Rule
 from mixreg.mixing import Mixup
 from mixreg.moments import DataMoments
+from mixreg.streams import seeded
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback

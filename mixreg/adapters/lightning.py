@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mixreg.adapters.rule import Rule, Ruled, seeded
+from mixreg.adapters.rule import Rule, Ruled
 from mixreg.distributed import rank
 from mixreg.mixing import Mixup
 from mixreg.moments import DataMoments
+from mixreg.streams import seeded
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer

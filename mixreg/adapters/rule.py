@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from mixreg.rescaling import shrink, stretch
@@ -64,8 +63,3 @@ class Ruled:
         del self.module.__dict__["forward"]
         if self._own is not None:
             self.module.__dict__["forward"] = self._own
-
-
-def seeded(seed: int | None) -> torch.Generator | None:
-    """A generator of one's own, or PyTorch's global one."""
-    return None if seed is None else torch.Generator().manual_seed(seed)
