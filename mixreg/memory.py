@@ -43,19 +43,9 @@ class Recycler:
 
     def empty_like(self, x: Tensor) -> Tensor:
         """An uninitialised tensor of the shape, floating dtype and memory format of the CPU tensor `x`."""
-        return self.scratch_like(x) if x.nbytes >= WORTHWHILE_BYTES else torch.empty_like(x)
-
-    def scratch_like(self, x: Tensor) -> Tensor:
-        """The same for something short-lived, whatever its size: the memory will be free when it is asked for again."""
-        if x.dtype not in _NUMPY_DTYPE:
+        if x.nbytes < WORTHWHILE_BYTES or x.dtype not in _NUMPY_DTYPE:
             return torch.empty_like(x)
         return self._again((x.dtype, x.shape, x.stride()), lambda: _empty_array_like(x))
-
-    def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A CPU tensor of zeros: clearing memory that is at hand costs less than touching fresh memory."""
-        if dtype not in _NUMPY_DTYPE:
-            return torch.zeros(shape, dtype=dtype)
-        return self._again((dtype, shape), lambda: np.empty(shape, _NUMPY_DTYPE[dtype])).zero_()
 
     def _again(self, layout: tuple[Any, ...], make: Callable[[], np.ndarray[Any, Any]]) -> Tensor:
         with self._lock:

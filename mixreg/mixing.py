@@ -85,30 +85,29 @@ def mix(
         inplace: overwrite and return `x`.
         allocate: gives uninitialised memory like a CPU tensor's.
     """
-    needs_grad = x.requires_grad and torch.is_grad_enabled()
-    if x.is_cpu and not needs_grad and x.shape[1:].numel() >= LOOP_FROM_ELEMENTS:
-        if inplace:
-            return _mix_along_cycles_(x, pairing)
-        return _mix_samples(x, pairing, allocate(x))
-    index, share = (pairing.partner, pairing.share) if x.is_cpu else (t.to(x.device) for t in pairing)
+    if x.is_cpu and not (x.requires_grad and torch.is_grad_enabled()):
+        if x.shape[1:].numel() >= LOOP_FROM_ELEMENTS:
+            return _mix_along_cycles_(x, pairing) if inplace else _mix_samples(x, pairing, allocate(x))
+        if pairing.share.dtype == x.dtype and x.is_contiguous() and x.numel() > 0:
+            return _mix_rows(x, pairing, inplace, allocate)
+    index, share = (t.to(x.device) for t in pairing)
     share = share.reshape(-1, *[1] * (x.ndim - 1))
+    partner = x.index_select(0, index)
     if share.dtype != x.dtype:
         # Half-precision data: keep the share's digits, so that inputs and labels are mixed alike.
-        mixed = torch.lerp(x.to(share.dtype), x.index_select(0, index).to(share.dtype), share).to(x.dtype)
+        mixed = torch.lerp(x.to(share.dtype), partner.to(share.dtype), share).to(x.dtype)
         return x.copy_(mixed) if inplace else mixed
-    if needs_grad or not x.is_cpu or not x.is_contiguous() or x.numel() == 0:
-        partner = x.index_select(0, index)
-        return x.lerp_(partner, share) if inplace else torch.lerp(x, partner, share)
-    # Two dimensions are quicker to walk than many, and the result may overwrite the gathered partners.
-    rows, share = x.view(x.shape[0], -1), share.view(-1, 1)
-    if x.nbytes < WORTHWHILE_BYTES and not inplace:
-        scratch = rows.index_select(0, index)
+    return x.lerp_(partner, share) if inplace else torch.lerp(x, partner, share)
+
+
+def _mix_rows(x: Tensor, pairing: Pairing, inplace: bool, allocate: Callable[[Tensor], Tensor]) -> Tensor:
+    """Two dimensions are quicker to walk than many, and the result may overwrite the gathered partners."""
+    share = pairing.share.view(-1, *[1] * (x.ndim - 1))
+    if x.nbytes < WORTHWHILE_BYTES:
+        partner = x.index_select(0, pairing.partner)
     else:
-        scratch = torch.index_select(rows, 0, index, out=allocate(x).view(rows.shape))
-    if inplace:
-        rows.lerp_(scratch, share)
-        return x
-    return torch.lerp(rows, scratch, share, out=scratch).view(x.shape)
+        partner = torch.index_select(x, 0, pairing.partner, out=allocate(x))
+    return x.lerp_(partner, share) if inplace else torch.lerp(x, partner, share, out=partner)
 
 
 def _mix_samples(x: Tensor, pairing: Pairing, out: Tensor) -> Tensor:
@@ -137,9 +136,9 @@ def _mix_along_cycles_(x: Tensor, pairing: Pairing) -> Tensor:
 
 def _mix_one_hot_(one_hot: Tensor, labels: Tensor, pairing: Pairing) -> Tensor:
     """The mixture of wide one-hot rows (n × c), written at the two labels of each row and nowhere else, in place."""
-    partner, share = (t.to(labels.device) for t in pairing)
+    partner, share = pairing if labels.is_cpu else (t.to(labels.device) for t in pairing)
     label, share = labels.long().unsqueeze(1), share.unsqueeze(1)
-    one_hot.scatter_(1, label, 1 - share)
+    one_hot.scatter_add_(1, label, share.neg())
     return one_hot.scatter_add_(1, label.index_select(0, partner), share)
 
 
@@ -211,7 +210,7 @@ class Mixup(Drawing):
         self.per_sample = per_sample
         self.generator = generator
         self.inplace = inplace
-        self._recycler, self._label_recycler = Recycler(), Recycler()
+        self._recycler = Recycler()
 
     def __call__(self, x: Any, y: Tensor | None = None) -> tuple[Any, Tensor]:
         """Mix one batch, given as `x, y` or as one pair.
@@ -243,7 +242,7 @@ class Mixup(Drawing):
     def _mix(self, x: Any, y: Tensor, inplace: bool) -> tuple[Any, Tensor]:
         n = validate_batch(x)
         dtype = common_dtype(x)
-        values = to_values(y, self.num_classes, dtype, self._label_recycler.zeros)
+        values = to_values(y, self.num_classes, dtype)
         if values.shape[0] != n:
             raise ValueError(f"x has {n} samples and y has {values.shape[0]}; they must be equally many")
         if inplace:
@@ -254,7 +253,7 @@ class Mixup(Drawing):
         # Targets first: in place, they may be the very tensor that is about to be overwritten.
         is_wide = is_class_index(y) and y.ndim == 1 and values.shape[1] > LARGEST_TABLE
         mixed_y = _mix_one_hot_(values, y, pairing) if is_wide else mix(values, pairing)
-        allocate = self._recycler.scratch_like if inplace else self._recycler.empty_like
+        allocate = self._recycler.empty_like
         if isinstance(x, Tensor):
             return mix(x, pairing, inplace, allocate), mixed_y
         mixed: dict[int, Tensor] = {}

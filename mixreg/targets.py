@@ -12,7 +12,6 @@ Mixing, moments, smoothing and training all take targets in the same forms, and 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -102,19 +101,13 @@ def validate_num_classes(num_classes: int | None) -> int | None:
     return value
 
 
-def to_values(
-    y: Tensor,
-    num_classes: int | None,
-    dtype: torch.dtype | None = None,
-    zeros: Callable[[tuple[int, ...], torch.dtype], Tensor] | None = None,
-) -> Tensor:
+def to_values(y: Tensor, num_classes: int | None, dtype: torch.dtype | None = None) -> Tensor:
     """Targets as floating-point values, class indices one-hot along dimension 1.
 
     Args:
         y: n × …, in any of the forms above.
         num_classes: c, needed for class indices.
         dtype: of values made from integers, by default the default dtype; floating targets keep theirs.
-        zeros: gives the memory of wide one-hot matrices on a CPU.
     """
     validate_targets(y, num_classes)
     dtype = dtype or torch.get_default_dtype()
@@ -127,11 +120,7 @@ def to_values(
         # On a CPU the look-up checks every index itself and a second look would cost as much.
         if y.ndim == 1 and num_classes <= LARGEST_TABLE and not torch.compiler.is_compiling():
             return _identity(num_classes, dtype, y.device).index_select(0, y.long())
-        shape = (y.shape[0], num_classes, *y.shape[1:])
-        if zeros is None or not y.is_cpu or torch.compiler.is_compiling():
-            one_hot = torch.zeros(shape, dtype=dtype, device=y.device)
-        else:
-            one_hot = zeros(shape, dtype)
+        one_hot = torch.zeros((y.shape[0], num_classes, *y.shape[1:]), dtype=dtype, device=y.device)
         return one_hot.scatter_(1, y.long().unsqueeze(1), 1.0)
     except (IndexError, RuntimeError):
         require_labels_in_range(y, num_classes)

@@ -1,39 +1,58 @@
 """Memory that is used again, and only when nobody holds it."""
 
+import numpy as np
 import pytest
 import torch
 
 from mixreg import Mixup
-from mixreg.memory import Recycler
+from mixreg.memory import WORTHWHILE_BYTES, Recycler
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_zeros_are_zeros_again(dtype: torch.dtype) -> None:
+def test_blocks_keep_type_and_layout_and_come_back(dtype: torch.dtype) -> None:
     recycler = Recycler()
-    first = recycler.zeros((3, 5), dtype)
-    place = first.data_ptr()
-    first += 1
-    view = first[1:]
-    second = recycler.zeros((3, 5), dtype)
-    assert second.data_ptr() != place
+    like = torch.empty(4, 8, 512, 256, dtype=dtype).to(memory_format=torch.channels_last)
+    assert like.nbytes >= WORTHWHILE_BYTES
+    first = recycler.empty_like(like)
+    view = first.fill_(1.0)[1:]
+    second = recycler.empty_like(like)
+    assert (second.dtype, second.shape, second.stride()) == (like.dtype, like.shape, like.stride())
+    second.fill_(2.0)
     assert bool((view == 1).all())
-    del first, view, second
-    third = recycler.zeros((3, 5), dtype)
-    assert third.dtype == dtype
-    assert float(third.abs().max()) == 0.0
-    assert recycler.zeros((2, 2), dtype).shape == (2, 2)
+    place = second.data_ptr()
+    del second
+    assert recycler.empty_like(like).data_ptr() == place
+    assert recycler.empty_like(like[:, :, :256]).shape == (4, 8, 256, 256)
 
 
-def test_wide_labels_that_are_kept_stay_as_they_are() -> None:
-    mix = Mixup(1.0, 1000, generator=torch.Generator().manual_seed(0))
-    x, y = torch.rand(16, 3), torch.arange(16) * 60
-    kept = [mix(x, y)[1] for _ in range(4)]
-    copies = [labels.clone() for labels in kept]
-    for _ in range(4):
-        mix(x, y)
-    assert all(torch.equal(a, b) for a, b in zip(kept, copies, strict=True))
-    place = mix(x, y)[1].data_ptr()
-    assert mix(x, y)[1].data_ptr() == place
-    # What somebody did to labels before they let go of them is gone.
-    mix(x, y)[1].fill_(7.0)
-    torch.testing.assert_close(mix(x, y)[1].sum(1), torch.ones(16))
+def test_memory_is_not_reused_while_anyone_holds_it() -> None:
+    mixup = Mixup(1.0, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(64, 160, 160)
+    y = torch.zeros(64)
+    first, _ = mixup(x, y)
+    kept = first.clone()
+    second, _ = mixup(x, y)
+    assert torch.equal(first, kept)
+    view = second[3, ::2].detach()
+    kept_view = view.clone()
+    address = second.data_ptr()
+    del second
+    third, _ = mixup(x, y)
+    assert torch.equal(view, kept_view)
+    assert third.data_ptr() != address
+    array = third.numpy()
+    kept_array = array.copy()
+    del third
+    fourth, _ = mixup(x, y)
+    np.testing.assert_array_equal(array, kept_array)
+    weight = torch.ones(160, requires_grad=True)
+    product = fourth @ weight
+    del fourth
+    fifth, _ = mixup(x, y)
+    # The graph kept the fourth batch for its backward pass.
+    kept_sum = product.sum()
+    kept_sum.backward()
+    assert torch.isfinite(weight.grad).all()
+    address = fifth.data_ptr()
+    del fifth
+    assert mixup(x, y)[0].data_ptr() == address

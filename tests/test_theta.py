@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from scipy.special import betainc
+from scipy.special import betainc, betaincinv
 
 from mixreg import Theta
 
@@ -106,6 +106,23 @@ def test_samples_follow_the_exact_distribution(alpha: float, generator: torch.Ge
     assert (np.abs(above - exact) <= 4.5 * np.sqrt(exact * (1 - exact) / n) + 1e-9).all()
     assert drawn.min() >= 0.5
     assert drawn.max() <= 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("alpha", [0.02, 0.03, 0.1, 0.2, 0.5, 1.0, 3.0, 1e6, 1e7])
+def test_shares_follow_the_exact_distribution(alpha: float, dtype: torch.dtype, generator: torch.Generator) -> None:
+    """At its own quantiles, on both sides of where the way of drawing changes."""
+    n = 200_000
+    probabilities = np.array([1e-4, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999])
+    quantiles = betaincinv(alpha, alpha, probabilities / 2)
+    held = quantiles > torch.finfo(dtype).tiny
+    drawn = Theta(alpha).sample_share((n,), generator, dtype)
+    assert drawn.dtype == dtype
+    assert 0 <= float(drawn.min()) <= float(drawn.max()) <= 0.5
+    below = (drawn.double().numpy()[:, None] <= quantiles).mean(0)
+    error = np.sqrt(probabilities * (1 - probabilities) / n)
+    assert held.sum() >= 5
+    assert (np.abs(below - probabilities) <= 4.5 * error)[held].all()
 
 
 def test_samples_have_the_moments(generator: torch.Generator) -> None:
