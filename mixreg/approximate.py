@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from mixreg.convolution import tangent_convolutions
+from mixreg.linear_layers import linear_tangents
 from mixreg.losses import SampleLoss, require_curvature, require_known, resolve
 from mixreg.moments import DataMoments
 from mixreg.network import Network, explaining_dtypes, inside, plain_attention, refuse_non_finite, require_tensor
@@ -197,7 +197,7 @@ def _tangents(
 
     with (
         held_statistics(checked, layers) as with_statistics,
-        nullcontext() if torch.compiler.is_compiling() else tangent_convolutions(),
+        nullcontext() if torch.compiler.is_compiling() else linear_tangents(),
         plain_attention(),
         explaining_dtypes(module, x),
     ):
