@@ -1,6 +1,8 @@
 """The estimators under scikit-learn's own checks, in its tools, and against the formulas."""
 
+import importlib
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -132,3 +134,10 @@ def test_wrong_settings_are_refused(settings: dict, sentence: str) -> None:
     x, y = load_iris(return_X_y=True)
     with pytest.raises((ValueError, TypeError), match=sentence):
         MixupClassifier(**settings).fit(x, y)
+
+
+def test_an_old_scikit_learn_is_told_what_to_install(monkeypatch) -> None:
+    monkeypatch.delattr("sklearn.utils.validation.validate_data")
+    monkeypatch.delitem(sys.modules, "mixreg.adapters.sklearn")
+    with pytest.raises(ImportError, match=r"scikit-learn 1\.6 or newer: pip install 'mixreg\[sklearn\]'"):
+        importlib.import_module("mixreg.adapters.sklearn")

@@ -22,13 +22,18 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from mixreg.mixing import Mixup
 from mixreg.moments import DataMoments
 from mixreg.rescaling import Rescaled
 from mixreg.theta import scalar_forms
+
+try:
+    from sklearn.utils.validation import validate_data
+except ImportError as error:
+    raise ImportError("these estimators need scikit-learn 1.6 or newer: pip install 'mixreg[sklearn]'") from error
 
 # Called with the number of features and of outputs.
 Factory = Callable[[int, int], nn.Module]
