@@ -23,8 +23,8 @@ from mixreg.models import LeNet
 from mixreg.targets import to_values
 from mixreg.training import Config
 from mixreg.training.batches import ArrayBatches, crop_and_flip
+from mixreg.training.engine import Engine
 from mixreg.training.loop import Trainer, Unwatched
-from mixreg.training.run import Engine
 
 STEPS = 200
 

@@ -15,8 +15,9 @@ from mixreg import Theta
 from mixreg.data import DataError
 from mixreg.evaluation.table import of_run, saved_outputs, table, temperatures
 from mixreg.training.config import Config
+from mixreg.training.engine import Engine
 from mixreg.training.measures import measure
-from mixreg.training.run import Engine, load_trained, train
+from mixreg.training.run import load_trained, train
 
 
 def mixreg(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:

@@ -20,10 +20,11 @@ from mixreg.smoothing import smooth_uniformly
 from mixreg.streams import stream
 from mixreg.training import METHODS, Config
 from mixreg.training.batches import ArrayBatches
+from mixreg.training.engine import Engine
 from mixreg.training.loop import Unwatched
 from mixreg.training.methods import make_method
 from mixreg.training.prediction import rescaled_network
-from mixreg.training.run import Engine, build_network, load_trained
+from mixreg.training.run import build_network, load_trained
 from mixreg.training.run import train as train_run
 
 SHORT = Config(data="digits", model="mlp", epochs=1, batch_size=500, lr=0.05, alpha=2.0)

@@ -22,7 +22,8 @@ from mixreg.training.batches import (
     ArrayBatches,
 )
 from mixreg.training.checkpoint import CheckpointError, load_tensors
-from mixreg.training.run import Engine, load_trained, train
+from mixreg.training.engine import Engine
+from mixreg.training.run import load_trained, train
 
 # PyTorch scripts its own forward-mode rules with what it has itself deprecated.
 WARNINGS = ["-W", "error", "-W", "ignore::DeprecationWarning"]

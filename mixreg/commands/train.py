@@ -123,7 +123,7 @@ def train(
             raise click.UsageError(f"--{name} must be at least {least}, got {value}.")
     if not checkpoint_seconds >= 0:
         raise click.UsageError(f"--checkpoint-seconds must be at least 0, got {checkpoint_seconds}.")
-    from mixreg.training.run import Engine
+    from mixreg.training.engine import Engine
     from mixreg.training.run import train as carry_out
 
     config = _config(preset, settings | {"nesterov": nesterov})

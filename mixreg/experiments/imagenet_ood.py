@@ -27,8 +27,9 @@ from mixreg.experiments.claims import Claim, Part, exceeds
 from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, missing_for_training, rounded
 from mixreg.experiments.store import Run
 from mixreg.training.config import PRESETS, Config
+from mixreg.training.engine import Engine
 from mixreg.training.loop import Trainer, Unwatched
-from mixreg.training.run import Engine, load_trained, train
+from mixreg.training.run import load_trained, train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

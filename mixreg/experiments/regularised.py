@@ -33,11 +33,12 @@ from mixreg.network import evaluating, jacobians
 from mixreg.streams import stream
 from mixreg.training.batches import ArrayBatches
 from mixreg.training.config import Config
+from mixreg.training.engine import Engine
 from mixreg.training.folders import open_batches
 from mixreg.training.loop import Trainer, Unwatched
 from mixreg.training.measures import measure
 from mixreg.training.methods import keeper, make_method
-from mixreg.training.run import Engine, Trained, build_network, load_trained, train
+from mixreg.training.run import Trained, build_network, load_trained, train
 
 # Jacobians at once: points × classes × inputs numbers.
 _POINTS_AT_ONCE = 50

@@ -37,10 +37,11 @@ from mixreg.files import replacing
 from mixreg.rescaling import Rescaled
 from mixreg.training.batches import ArrayBatches, Batches
 from mixreg.training.config import Config
+from mixreg.training.engine import Engine
 from mixreg.training.folders import open_batches
 from mixreg.training.loop import Trainer, Unwatched
 from mixreg.training.measures import Measures, measure, predict
-from mixreg.training.run import LOG, Engine, Trained, load_trained, train
+from mixreg.training.run import LOG, Trained, load_trained, train
 
 CONFIDENCE_BINS = 20
 _MEASURES = ("accuracy", "cross_entropy", "ece")

@@ -28,6 +28,7 @@ from mixreg.training.batches import Batches, Pixels
 from mixreg.training.board import Board
 from mixreg.training.checkpoint import CheckpointError, load_tensors, save_tensors
 from mixreg.training.config import Config
+from mixreg.training.engine import Engine
 from mixreg.training.folders import open_batches
 from mixreg.training.loop import Trainer, Unwatched, Watcher, evaluate_on
 from mixreg.training.methods import equipped
@@ -40,34 +41,6 @@ CHECKPOINT, MODEL, CONFIG, LOG, METRICS = (
     "log.jsonl",
     "metrics.json",
 )
-
-
-@dataclass(frozen=True)
-class Engine:
-    """How a run is carried out: what Lightning Fabric is told, and how many processes read images from folders."""
-
-    accelerator: str = "auto"
-    devices: int | str = 1
-    nodes: int = 1
-    strategy: str = "auto"
-    precision: str = "32-true"
-    workers: int = 2
-
-    def launch(self) -> Any:
-        """A launched Fabric."""
-        try:
-            from lightning_fabric import Fabric
-        except ImportError as error:
-            raise ImportError("training needs Lightning Fabric: pip install 'mixreg[train]'") from error
-        fabric = Fabric(
-            accelerator=self.accelerator,
-            devices=self.devices,
-            num_nodes=self.nodes,
-            strategy=self.strategy,
-            precision=self.precision,  # type: ignore[arg-type]
-        )
-        fabric.launch()
-        return fabric
 
 
 def build_network(config: Config, shape: tuple[int, ...], num_classes: int) -> nn.Module:
