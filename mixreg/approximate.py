@@ -178,6 +178,7 @@ def _tangents(
     net: Network, module: Network, x: Tensor, delta: Tensor, second_order: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """`net` is what to call and `module` where its layers are."""
+    _refuse_scripted(module)
     layers = coupling_layers(module)
     jvp: Any = torch.func.jvp
 
@@ -204,6 +205,16 @@ def _tangents(
         u, first, second, statistics = _naming_the_layer(module, both)
     learn(layers, statistics)
     return u, first, second
+
+
+def _refuse_scripted(net: Network) -> None:
+    """TorchScript's optimiser drops tangents from the second call on, without a word."""
+    for name, layer in net.named_modules() if isinstance(net, nn.Module) else ():
+        if isinstance(layer, torch.jit._script.RecursiveScriptModule):
+            raise TypeError(
+                f"{f'layer {name!r}' if name else 'the network'} comes from torch.jit.script, which loses the "
+                "forward-mode derivatives that ApproximateMixup needs; give it as it was before"
+            )
 
 
 def _naming_the_layer(net: Network, run: Callable[[], Result]) -> Result:

@@ -33,21 +33,25 @@ class linear_tangents(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in _LINEAR_IN_INPUT and len(args) >= 2:
-            x, weight, *rest = args
-            bias = rest.pop(0) if rest else kwargs.pop("bias", None)
-            primal, tangent = _parts(x)
-            stand_still = all(p is None or _parts(p).tangent is None for p in (weight, bias))
-            if tangent is not None and stand_still:
-                value = func(primal, weight, bias, *rest, **kwargs)
-                return make_dual(value, func(tangent, weight, None, *rest, **kwargs))
+        # A dual tensor is a view, and views made without gradients may not be changed in place with them.
+        if func not in _LINEAR_IN_INPUT or len(args) < 2 or not torch.is_grad_enabled():
+            return func(*args, **kwargs)
+        x, weight, *rest = args
+        bias = rest.pop(0) if rest else kwargs.pop("bias", None)
+        moving, *parameters = (_parts(t) for t in (x, weight, bias) if t is not None)
+        stand_still = all(p is not None and p.tangent is None for p in parameters)
+        if moving is None or moving.tangent is None or not stand_still:
             return func(x, weight, bias, *rest, **kwargs)
-        return func(*args, **kwargs)
+        value = func(moving.primal, weight, bias, *rest, **kwargs)
+        return make_dual(value, func(moving.tangent, weight, None, *rest, **kwargs))
 
 
-def _parts(x: Tensor) -> UnpackedDualTensor:
-    """x and its tangent, which is None if x does not move, and none of our business inside a `vmap`."""
+def _parts(x: Tensor) -> UnpackedDualTensor | None:
+    """x and its tangent, which is None if x stands still; None for what does not tell.
+
+    Tensors inside a `vmap` do not, nor do tensors of other kinds that know few operations.
+    """
     try:
         return unpack_dual(x)
-    except RuntimeError:
-        return UnpackedDualTensor(x, None)
+    except (RuntimeError, TypeError):
+        return None

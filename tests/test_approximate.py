@@ -190,6 +190,15 @@ class Stubborn(nn.Module):
         return Doubled.apply(x)
 
 
+def test_scripted_layers_are_refused() -> None:
+    x, y = torch.randn(5, 4), torch.arange(5) % 3
+    scripted = torch.jit.script(nn.Linear(4, 3))
+    approximate = ApproximateMixup(1.0, moments_of(x, y, 3))
+    for net, place in ((scripted, "the network"), (nn.Sequential(nn.Tanh(), scripted), "layer '1'")):
+        with pytest.raises(TypeError, match=f"^{place} comes from torch.jit.script"):
+            approximate(net, x, y)
+
+
 def test_a_layer_without_a_forward_rule_is_named() -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Tanh(), Stubborn()), nn.Linear(4, 3))
     x, y = torch.randn(5, 4), torch.arange(5) % 3

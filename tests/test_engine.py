@@ -30,7 +30,7 @@ def test_fabric_does_not_bring_torchmetrics_along() -> None:
 def test_more_than_the_version_is_the_package_itself(tmp_path: Path, monkeypatch, capsys) -> None:
     (tmp_path / "slow_package").mkdir()
     (tmp_path / "slow_package" / "__init__.py").write_text(PACKAGE)
-    (tmp_path / "slow_package" / "part.py").write_text("value = 7\n")
+    (tmp_path / "slow_package" / "part.py").write_text("print('and a part')\nvalue = 7\n")
     metadata = tmp_path / "slow_package-3.2.1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: slow_package\nVersion: 3.2.1\n")
@@ -46,6 +46,10 @@ def test_more_than_the_version_is_the_package_itself(tmp_path: Path, monkeypatch
         from slow_package.part import value
 
         assert value == 7
+        assert capsys.readouterr().out == "and a part\n"
+        from slow_package import value as again
+
+        assert again == 7
     assert capsys.readouterr().out == "imported for real\n"
     # It is there now, and stays.
     with version_only("slow_package"):
@@ -53,6 +57,16 @@ def test_more_than_the_version_is_the_package_itself(tmp_path: Path, monkeypatch
     assert "slow_package" in sys.modules
     for name in ("slow_package", "slow_package.part"):
         monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_package_without_a_version_is_left_alone(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "unversioned.py").write_text("value = 7\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with version_only("unversioned"):
+        import unversioned
+
+        assert unversioned.value == 7
+    monkeypatch.delitem(sys.modules, "unversioned")
 
 
 def test_a_package_that_is_not_there_stays_away() -> None:

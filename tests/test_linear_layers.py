@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from mixreg.linear_layers import linear_tangents
 
@@ -81,6 +82,76 @@ def test_networks_that_transform_themselves(order) -> None:
 
     for net in (by_sample, slopes):
         require_the_same(net, (4,), order, [layer.weight])
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_ensembles(order) -> None:
+    """`vmap` over parameters, with inputs that are shared."""
+    weights, biases = (torch.randn(3, *shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 4), (2,)))
+
+    def ensemble(z: Tensor) -> Tensor:
+        return torch.func.vmap(lambda w, b: F.linear(z.sin(), w, b).sin())(weights, biases).mean(0)
+
+    def shared_weight(z: Tensor) -> Tensor:
+        return torch.func.vmap(lambda b: F.linear(z.sin(), weights[0], b).sin())(biases).mean(0)
+
+    for net in (ensemble, shared_weight):
+        require_the_same(net, (4,), order, [weights, biases])
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_frozen_layers_whose_output_is_changed_in_place(order) -> None:
+    layer, shift = nn.Linear(4, 3).double(), torch.randn(3, dtype=torch.float64, requires_grad=True)
+
+    def net(z: Tensor) -> Tensor:
+        with torch.no_grad():
+            hidden = layer(z.sin())
+        hidden += shift
+        return hidden.sin()
+
+    require_the_same(net, (4,), order, [shift])
+
+
+class Closed(Tensor):
+    """A weight that knows how to multiply and nothing else, as packages for quantised networks have them."""
+
+    @staticmethod
+    def __new__(cls, values: Tensor) -> "Closed":
+        weight = torch.Tensor._make_wrapper_subclass(cls, values.shape, dtype=values.dtype)
+        weight.values = values
+        return weight
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is F.linear:
+            return F.linear(args[0], args[1].values, *args[2:])
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return NotImplemented
+
+
+def test_weights_that_know_few_operations() -> None:
+    weight = torch.randn(3, 4, dtype=torch.float64)
+    require_the_same(lambda z: F.linear(z.sin(), Closed(weight)).sin(), (4,), 1, [])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in LAYERS if "same" not in kind])
+def test_a_tangent_costs_one_layer(kind) -> None:
+    layer, shape = LAYERS[kind]
+    layer = layer.double()
+    x, delta = torch.randn(2, 5, *shape, dtype=torch.float64)
+
+    def cost(run) -> int:
+        with FlopCounterMode(display=False) as counter:
+            run()
+        return counter.get_total_flops()
+
+    once = cost(lambda: layer(x))
+    assert cost(lambda: torch.func.jvp(layer, (x,), (delta,))) > 2 * once
+    with linear_tangents():
+        assert cost(lambda: torch.func.jvp(layer, (x,), (delta,))) == 2 * once
 
 
 def test_outside_of_any_derivative_nothing_changes() -> None:

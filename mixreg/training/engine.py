@@ -9,6 +9,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -43,11 +44,15 @@ class Engine:
 
 
 class _Versioned(ModuleType):
-    """Knows its version, and becomes the package itself as soon as any of its contents is asked for."""
+    """Knows its version and where its parts are, and fetches the package itself when its contents are asked for."""
+
+    def __init__(self, spec: ModuleSpec, version: str) -> None:
+        super().__init__(spec.name)
+        self.__spec__, self.__version__, self.__file__ = spec, version, spec.origin
+        self.__path__ = list(spec.submodule_search_locations or ())
 
     def __getattr__(self, name: str) -> Any:
-        # `inspect` asks every module for its __file__; who wants a part of the package asks for __path__.
-        if name.startswith("__") and name != "__path__":
+        if name.startswith("__"):
             raise AttributeError(name)
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
@@ -61,14 +66,12 @@ def version_only(package: str) -> Iterator[None]:
     Fabric does so with torchmetrics, which in turn imports transformers where it is installed: four seconds of the six
     that `import lightning_fabric` takes.
     """
-    if package in sys.modules or importlib.util.find_spec(package) is None:
-        yield
-        return
-    stand_in = _Versioned(package)
-    stand_in.__version__ = importlib.metadata.version(package)  # type: ignore[attr-defined]
-    sys.modules[package] = stand_in
+    stand_in = None
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
+        if package not in sys.modules and (spec := importlib.util.find_spec(package)) is not None:
+            stand_in = sys.modules[package] = _Versioned(spec, importlib.metadata.version(package))
     try:
         yield
     finally:
-        if sys.modules.get(package) is stand_in:
+        if stand_in is not None and sys.modules.get(package) is stand_in:
             del sys.modules[package]
