@@ -77,7 +77,8 @@ def test_drawing_again_needs_no_training(done: Path, tmp_path: Path, monkeypatch
         shutil.copy(done / name, tmp_path / name)
     found = draw(tmp_path)
     assert len(found.figures) == 2 * len(AT_HAND)
-    assert (tmp_path / "claims.json").read_bytes() == (done / "claims.json").read_bytes()
+    for path in [Path("claims.json"), *(path.relative_to(done) for path in (done / "figures").iterdir())]:
+        assert (tmp_path / path).read_bytes() == (done / path).read_bytes(), path
 
 
 def test_sizes_can_be_changed_and_are_told(tmp_path: Path) -> None:

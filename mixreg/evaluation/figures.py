@@ -36,14 +36,14 @@ def draw(test: Outputs, fitted: dict[str, float], caption: str) -> Figure:
 
 
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG and PDF."""
+    """Write a figure as PNG and PDF; the same figure gives the same files."""
     # Places are found once; each format would look for them again.
     figure.draw_without_rendering()
     figure.set_layout_engine(None)
     paths = []
-    for kind in ("png", "pdf"):
+    for kind, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
         content = io.BytesIO()
-        figure.savefig(content, format=kind, dpi=150)
+        figure.savefig(content, format=kind, dpi=150, metadata=metadata)
         paths.append(folder / f"{name}.{kind}")
         write_bytes(paths[-1], content.getvalue())
     return paths
