@@ -38,7 +38,8 @@ def draw(test: Outputs, fitted: dict[str, float], caption: str) -> Figure:
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG and PDF; the same figure gives the same files."""
     # Places are found once; each format would look for them again.
-    figure.draw_without_rendering()
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
     figure.set_layout_engine(None)
     paths = []
     for kind, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
