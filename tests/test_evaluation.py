@@ -10,6 +10,7 @@ import pytest
 import torch
 from pictures import picture
 from PIL import Image
+from runs import Nobody
 
 from mixreg import Theta
 from mixreg.data import DataError
@@ -34,17 +35,6 @@ def image_folder(root: Path, count: int = 12) -> Path:
                 kind = "png" if k % 2 else "jpg"
                 picture(2 - label, 100 * label + k).save(folder / f"{k}.{kind}")
     return root
-
-
-class Nobody:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
-
-    def step(self, *_) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")

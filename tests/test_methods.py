@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from runs import carry_out
 from safetensors.torch import load_file
-from test_training import carry_out
 
 from mixreg import Rescaled
 from mixreg.commands.train import train as command

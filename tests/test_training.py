@@ -1,185 +1,24 @@
-"""Training runs as a user starts them: real processes, killed, gone on with, distributed, and with broken files."""
+"""Training runs: what they leave behind, broken and foreign files, wrong settings, networks of one's own."""
 
 import json
-import os
-import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from runs import COMMAND, Interrupted, Nobody, carry_out, environment
 from safetensors.torch import load_file
 
 from mixreg import DataMoments
 from mixreg.cli import main
-from mixreg.training import METHODS, Config
-from mixreg.training.batches import (
-    ArrayBatches,
-)
-from mixreg.training.checkpoint import CheckpointError, load_tensors
+from mixreg.training import Config
+from mixreg.training.batches import ArrayBatches
+from mixreg.training.checkpoint import CheckpointError
 from mixreg.training.engine import Engine
 from mixreg.training.run import load_trained, train
-
-# PyTorch scripts its own forward-mode rules with what it has itself deprecated.
-WARNINGS = ["-W", "error", "-W", "ignore::DeprecationWarning"]
-COMMAND = [sys.executable, *WARNINGS, "-m", "mixreg", "train", "--accelerator", "cpu"]
-
-
-def environment() -> dict[str, str]:
-    # One thread: tests share the machine, and a run's arithmetic depends on the number of threads.
-    return os.environ | {"OMP_NUM_THREADS": "1"}
-
-
-def start(out: Path, *arguments: str) -> subprocess.Popen:
-    command = [*COMMAND, "--out", str(out), *arguments]
-    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def finish(process: subprocess.Popen) -> str:
-    output = process.communicate()[0]
-    assert process.returncode == 0, output
-    return output
-
-
-def comparable_log(out: Path) -> list[dict]:
-    records = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
-
-
-def assert_same_run(first: Path, second: Path) -> None:
-    a, b = load_file(first / "model.safetensors"), load_file(second / "model.safetensors")
-    assert a.keys() == b.keys()
-    assert all(torch.equal(a[key], b[key]) for key in a)
-    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
-    assert comparable_log(first) == comparable_log(second)
-    assert (first / "metrics.json").read_bytes() == (second / "metrics.json").read_bytes()
-
-
-class Nobody:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
-
-    def step(self, epoch, step, loss, accuracy) -> None:
-        pass
-
-
-class Interrupted(Exception):
-    pass
-
-
-def carry_out(config: Config, out: Path, stop_after: int | None = None, seconds: float = 0.0) -> bool:
-    """A run in this process, interrupted after some steps if asked."""
-
-    class Interrupting(Nobody):
-        steps = 0
-
-        def step(self, epoch, step, loss, accuracy) -> None:
-            self.steps += 1
-            if stop_after is not None and self.steps > stop_after:
-                raise Interrupted
-
-    return train(config, out, Engine(accelerator="cpu"), lambda config, steps: Interrupting(), seconds)
-
-
-def kill_and_go_on(tmp_path: Path, kills: int, epochs: int) -> None:
-    arguments = ["--epochs", str(epochs), "--method", "mixup", "--checkpoint-seconds", "0"]
-    finish(start(tmp_path / "undisturbed", *arguments))
-    out, moments = tmp_path / "killed", random.Random(0)
-    killed = 0
-    for _ in range(60 * kills):
-        process = start(out, *arguments)
-        # Wait for it to be at work, then strike at a random moment.
-        while process.poll() is None and not (out / "config.json").exists():
-            time.sleep(0.02)
-        began = (out / "checkpoint.safetensors").stat().st_mtime if (out / "checkpoint.safetensors").exists() else 0.0
-        deadline = time.monotonic() + 10
-        while process.poll() is None and time.monotonic() < deadline:
-            current = out / "checkpoint.safetensors"
-            if current.exists() and current.stat().st_mtime != began:
-                break
-            time.sleep(0.002)
-        time.sleep(moments.uniform(0, 0.15))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            killed += 1
-        process.communicate()
-        if (out / "checkpoint.safetensors").exists():
-            load_tensors(out / "checkpoint.safetensors")  # whole, whenever the process died
-        if killed == kills or (out / "metrics.json").exists():
-            break
-    finish(start(out, *arguments))
-    assert killed == kills
-    assert_same_run(tmp_path / "undisturbed", out)
-    assert not list(out.glob(".*part"))
-
-
-def test_killed_runs_end_with_the_same_weights(tmp_path: Path) -> None:
-    kill_and_go_on(tmp_path, 3, 20)
-
-
-@pytest.mark.slow
-def test_twenty_kills(tmp_path: Path) -> None:
-    kill_and_go_on(tmp_path, 20, 150)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_resumes_bit_for_bit(method, tmp_path: Path) -> None:
-    together = {"alpha": 2.0, "label_smoothing": 0.1, "dropout": 0.2, "parseval": 0.01}
-    config = Config(data="digits", model="mlp", method=method, epochs=2, batch_size=300, lr=0.05, **together)
-    assert carry_out(config, tmp_path / "whole")
-    with pytest.raises(Interrupted):
-        carry_out(config, tmp_path / "broken", stop_after=1)
-    assert (tmp_path / "broken" / "checkpoint.safetensors").exists()
-    assert carry_out(config, tmp_path / "broken")
-    assert_same_run(tmp_path / "whole", tmp_path / "broken")
-    assert not carry_out(config, tmp_path / "whole")
-
-
-def train_with_two_processes(out: Path, *arguments: str) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mixreg"]
-    command += ["train", "--accelerator", "cpu", "--devices", "2", "--strategy", "ddp", "--out", str(out), *arguments]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-
-
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-    "method", ["mixup", "approximate", *(pytest.param(name, marks=SLOW) for name in ("mixupe", "regmixup", "cutmix"))]
-)
-def test_two_processes_are_one(method, tmp_path: Path) -> None:
-    arguments = ["--epochs", "3", "--method", method, "--batch-size", "101", "--seed", "3", "--lr", "0.05"]
-    finish(start(tmp_path / "one", *arguments))
-    train_with_two_processes(tmp_path / "two", *arguments)
-    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
-    torch.testing.assert_close(one["x_mean"], two["x_mean"], rtol=0, atol=1e-7)
-    torch.testing.assert_close(one["y_mean"], two["y_mean"], rtol=0, atol=1e-7)
-    for first, second in zip(comparable_log(tmp_path / "one"), comparable_log(tmp_path / "two"), strict=True):
-        assert first["train_loss"] == pytest.approx(second["train_loss"], abs=1e-5)
-        for model in ("plain", "rescaled"):
-            for measure, value in first["test"][model].items():
-                assert value == pytest.approx(second["test"][model][measure], abs=1e-5), (model, measure)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["adaptive", "manifold"])
-def test_methods_that_pair_within_a_process_train_with_two(method, tmp_path: Path) -> None:
-    # Partners are others than with one process, so that weights are not the same; what is learnt is.
-    arguments = ["--epochs", "15", "--method", method, "--batch-size", "64", "--lr", "0.05", "--parseval", "0.001"]
-    finish(start(tmp_path / "one", *arguments))
-    train_with_two_processes(tmp_path / "two", *arguments)
-    one, two = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "two"))
-    assert abs(one["rescaled"]["accuracy"] - two["rescaled"]["accuracy"]) < 0.03
-    assert two["rescaled"]["accuracy"] > 0.9
 
 
 def test_means_are_those_of_what_the_network_saw(tmp_path: Path) -> None:
