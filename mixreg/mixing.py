@@ -89,7 +89,7 @@ def mix(
         if x.shape[1:].numel() >= LOOP_FROM_ELEMENTS:
             return _mix_along_cycles_(x, pairing) if inplace else _mix_samples(x, pairing, allocate(x))
         if pairing.share.dtype == x.dtype and x.is_contiguous() and x.numel() > 0:
-            return _mix_rows(x, pairing, inplace, allocate)
+            return _mix_gathered(x, pairing, inplace, allocate)
     index, share = (t.to(x.device) for t in pairing)
     share = share.reshape(-1, *[1] * (x.ndim - 1))
     partner = x.index_select(0, index)
@@ -100,8 +100,8 @@ def mix(
     return x.lerp_(partner, share) if inplace else torch.lerp(x, partner, share)
 
 
-def _mix_rows(x: Tensor, pairing: Pairing, inplace: bool, allocate: Callable[[Tensor], Tensor]) -> Tensor:
-    """Two dimensions are quicker to walk than many, and the result may overwrite the gathered partners."""
+def _mix_gathered(x: Tensor, pairing: Pairing, inplace: bool, allocate: Callable[[Tensor], Tensor]) -> Tensor:
+    """Contiguous x, partners gathered at once; out of place the result overwrites them."""
     share = pairing.share.view(-1, *[1] * (x.ndim - 1))
     if x.nbytes < WORTHWHILE_BYTES:
         partner = x.index_select(0, pairing.partner)
