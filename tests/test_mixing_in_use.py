@@ -8,10 +8,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from mixreg import Mixup
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from mixreg.streams import seeded
 
 
 def test_reproducible_through_the_generator_or_the_global_seed() -> None:
@@ -26,7 +23,7 @@ def test_reproducible_through_the_generator_or_the_global_seed() -> None:
         results.append(mixup(x, y)[0].clone())
     assert torch.equal(*results)
     state = torch.get_rng_state()
-    Mixup(0.5, 8, generator=seeded())(x, y)
+    Mixup(0.5, 8, generator=seeded(0))(x, y)
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -77,7 +74,7 @@ def test_workers_have_distinct_seeded_streams(own_generator, context) -> None:
 
 def test_collate_in_this_process_and_of_structures() -> None:
     samples = [({"a": torch.full((2,), float(i)), "b": torch.tensor(float(i))}, i) for i in range(4)]
-    x, y = Mixup(1.0, 4, generator=seeded()).collate_fn(samples)
+    x, y = Mixup(1.0, 4, generator=seeded(0)).collate_fn(samples)
     torch.testing.assert_close(x["a"][:, 1], y @ torch.arange(4.0))
     torch.testing.assert_close(x["b"], y @ torch.arange(4.0))
     loader = DataLoader(TensorDataset(torch.randn(5, 3), torch.randn(5)), 5, collate_fn=Mixup(1.0).collate_fn)
@@ -86,7 +83,7 @@ def test_collate_in_this_process_and_of_structures() -> None:
 
 def test_copies_and_pickles_continue_the_stream() -> None:
     x, y = torch.randn(40, 50, 20), torch.arange(40)
-    mixup = Mixup(0.5, 40, generator=seeded())
+    mixup = Mixup(0.5, 40, generator=seeded(0))
     mixup(x, y)
     for other in (pickle.loads(pickle.dumps(mixup)), copy.deepcopy(mixup)):
         assert torch.equal(other(x, y)[0], copy.deepcopy(mixup)(x, y)[0])
@@ -118,7 +115,7 @@ X, Y = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
     ],
 )
 def test_wrong_input(arguments, x, y, error, message) -> None:
-    mixup = Mixup(1.0, **arguments, generator=seeded(), inplace=True)
+    mixup = Mixup(1.0, **arguments, generator=seeded(0), inplace=True)
     before, state = copy.deepcopy(x), mixup.generator.get_state()
     with pytest.raises(error, match=message):
         mixup(x, y)

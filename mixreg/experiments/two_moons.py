@@ -80,7 +80,7 @@ def figure(results: Results, chosen: Sizes) -> Figure:
             result = results[_run(chosen, method).key]
             mean_curve(place, result["steps"], result["measures"][predictor][key], name)
         place.set(xlabel="step", title=label)
-    axes[0].legend(fontsize=8)
+    axes[1].legend(fontsize=8, loc="lower right")  # where no line is
     for place, (name, method, predictor) in zip(below.subplots(1, len(_CURVES), sharey=True), _CURVES, strict=True):
         confidence = np.array(results[_run(chosen, method).key]["confidence"][predictor])
         shares = [np.histogram(row, 10, (0.5, 1.0))[0] / confidence.shape[1] for row in confidence]
