@@ -19,12 +19,14 @@ from timing import medians, show
 from mixreg import Mixup
 from mixreg.data import Dataset, Split
 from mixreg.losses import cross_entropy
+from mixreg.losses.targets import to_values
 from mixreg.models import LeNet
-from mixreg.targets import to_values
 from mixreg.training import Config
-from mixreg.training.batches import ArrayBatches, crop_and_flip
+from mixreg.training.array_batches import ArrayBatches, crop_and_flip
+from mixreg.training.build import build_method
 from mixreg.training.engine import Engine
-from mixreg.training.loop import Trainer, Unwatched
+from mixreg.training.loop import Trainer
+from mixreg.training.observer import Observer
 
 STEPS = 200
 
@@ -38,7 +40,7 @@ def bare(batches: ArrayBatches, method: str) -> Callable[[], None]:
     def epoch() -> None:
         for chosen in torch.randperm(len(batches.y)).split(128):
             x, y = batches.x[chosen], batches.y[chosen]
-            x = batches.numbers(crop_and_flip(x, generator))
+            x = batches.scaled(crop_and_flip(x, generator))
             x, targets = mix(x, y) if method == "mixup" else (x, to_values(y, 10))
             loss = cross_entropy(targets, net(x)).mean()
             optimizer.zero_grad()
@@ -53,11 +55,15 @@ def trained(dataset: Dataset, method: str, folder: Path) -> Callable[[], None]:
     config = Config(model="lenet", method=method, lr=0.01, holdout=0.0, epochs=1)
     fabric = Engine(accelerator="cpu").launch()
     batches = ArrayBatches(dataset, config)
-    trainer = Trainer(config, batches, LeNet(), fabric, folder / f"{method}.safetensors")
+    net = LeNet()
+    used = build_method(config, net, 10, batches.moments)
+    trainer = Trainer(config, batches, net, used, fabric, folder / f"{method}.safetensors")
+    # Training itself, without the evaluation that follows the last epoch.
+    trainer.evaluate = dict  # type: ignore[method-assign]
 
     def epoch() -> None:
         trainer.state.epoch = trainer.state.step = 0
-        trainer.run(Unwatched(), lambda epoch: {}, lambda record: None, 30.0)
+        trainer.run(Observer(), 30.0)
 
     return epoch
 

@@ -4,87 +4,36 @@
     x, y = mix(x, y)                                  # 2. in the loop
     model = Rescaled.from_loader(net, loader, alpha=1.0, num_classes=10)     # 3. after it
 
-An implementation of *On Mixup Regularization* (Carratino, Cissé, Jenatton, Vert; JMLR 2022).
+An implementation of *On Mixup Regularization* (Carratino, Cissé, Jenatton, Vert; JMLR 2022). What it exports is listed
+in `__init__.pyi` and nowhere else.
 """
 
+import ast
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib.resources import files
+from typing import Any
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    from mixreg import calibration, losses, risk
-    from mixreg.ablations import PartialMixup, ScaledMixup
-    from mixreg.adaptive import AdaptiveMixup
-    from mixreg.approximate import ApproximateMixup
-    from mixreg.cutmix import CutMix, RescaledCutMix
-    from mixreg.gaussian import GaussianMixup
-    from mixreg.manifold import ManifoldMixup, RescaledManifold
-    from mixreg.mixing import Mixup
-    from mixreg.mixupe import MixupE
-    from mixreg.moments import DataMoments
-    from mixreg.parseval import Parseval
-    from mixreg.perturbation import Perturbation
-    from mixreg.regmixup import RegMixup
-    from mixreg.rescaling import Rescaled
-    from mixreg.smoothing import smooth_labels
-    from mixreg.theta import Theta
 
-__all__ = [
-    # training
-    "ApproximateMixup",
-    "Mixup",
-    "smooth_labels",
-    # its relatives
-    "AdaptiveMixup",
-    "CutMix",
-    "GaussianMixup",
-    "ManifoldMixup",
-    "MixupE",
-    "Parseval",
-    "PartialMixup",
-    "RegMixup",
-    "ScaledMixup",
-    # prediction
-    "Rescaled",
-    "RescaledCutMix",
-    "RescaledManifold",
-    "calibration",
-    # the quantities behind them
-    "DataMoments",
-    "Theta",
-    "Perturbation",
-    "losses",
-    "risk",
-]
+def _exports() -> dict[str, str]:
+    """Every exported name and the module it comes from, as the stub lists them for type checkers."""
+    stub = ast.parse(files("mixreg").joinpath("__init__.pyi").read_text(encoding="utf-8"))
+    return {
+        alias.name: node.module or "" for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
 
-_HOME = {
-    "AdaptiveMixup": "mixreg.adaptive",
-    "ApproximateMixup": "mixreg.approximate",
-    "CutMix": "mixreg.cutmix",
-    "DataMoments": "mixreg.moments",
-    "GaussianMixup": "mixreg.gaussian",
-    "ManifoldMixup": "mixreg.manifold",
-    "Mixup": "mixreg.mixing",
-    "MixupE": "mixreg.mixupe",
-    "Parseval": "mixreg.parseval",
-    "PartialMixup": "mixreg.ablations",
-    "Perturbation": "mixreg.perturbation",
-    "RegMixup": "mixreg.regmixup",
-    "Rescaled": "mixreg.rescaling",
-    "RescaledCutMix": "mixreg.cutmix",
-    "RescaledManifold": "mixreg.manifold",
-    "ScaledMixup": "mixreg.ablations",
-    "Theta": "mixreg.theta",
-    "smooth_labels": "mixreg.smoothing",
-}
+
+_HOMES = _exports()
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use: the command line must answer without waiting for PyTorch.
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'mixreg' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name) if name in _HOME else import_module(f"mixreg.{name}")
+    home = _HOMES[name]
+    value = import_module(f"mixreg.{name}") if home == "mixreg" else getattr(import_module(home), name)
     globals()[name] = value
     return value
 

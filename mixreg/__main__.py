@@ -1,5 +1,5 @@
 """`python -m mixreg` is the command line."""
 
-from mixreg.cli import main
+from mixreg.commands.main import main
 
 main(prog_name="mixreg")

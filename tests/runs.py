@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from mixreg.training import Config
 from mixreg.training.engine import Engine
+from mixreg.training.observer import Observer
 from mixreg.training.run import train
 
 # PyTorch scripts its own forward-mode rules with what it has itself deprecated.
@@ -48,30 +49,23 @@ def assert_same_run(first: Path, second: Path) -> None:
     assert (first / "metrics.json").read_bytes() == (second / "metrics.json").read_bytes()
 
 
-class Nobody:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
-
-    def step(self, epoch, step, loss, accuracy) -> None:
-        pass
-
-
 class Interrupted(Exception):
     pass
 
 
+class Interrupting(Observer):
+    """Stops a run after some steps."""
+
+    def __init__(self, stop_after: int) -> None:
+        self.stop_after, self.steps = stop_after, 0
+
+    def on_step(self, epoch, step, loss, accuracy) -> None:
+        self.steps += 1
+        if self.steps > self.stop_after:
+            raise Interrupted
+
+
 def carry_out(config: Config, out: Path, stop_after: int | None = None, seconds: float = 0.0) -> bool:
     """A run in this process, interrupted after some steps if asked."""
-
-    class Interrupting(Nobody):
-        steps = 0
-
-        def step(self, epoch, step, loss, accuracy) -> None:
-            self.steps += 1
-            if stop_after is not None and self.steps > stop_after:
-                raise Interrupted
-
-    return train(config, out, Engine(accelerator="cpu"), lambda config, steps: Interrupting(), seconds)
+    observer = None if stop_after is None else Interrupting(stop_after)
+    return train(config, out, Engine(accelerator="cpu"), observer, seconds)

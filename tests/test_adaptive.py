@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mixreg.adaptive import AdaptiveMixup
+from mixreg.methods.adaptive import AdaptiveMixup
 
 
 def network(inputs: int = 4, classes: int = 3) -> torch.nn.Module:
@@ -96,5 +96,5 @@ def test_mixing_that_intrudes_is_unlearnt() -> None:
 def test_wrong_networks_and_weights_are_refused() -> None:
     with pytest.raises(ValueError, match=r"Conv2d has no nn\.Linear layer"):
         AdaptiveMixup(torch.nn.Conv2d(3, 4, 3))
-    with pytest.raises(ValueError, match="weight must be at least 0, got -2"):
+    with pytest.raises(ValueError, match="weight must be a number of at least 0, got -2"):
         AdaptiveMixup(network(), weight=-2)

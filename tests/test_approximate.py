@@ -9,7 +9,7 @@ from test_risk import SAMPLE_LOSSES, named, problem
 from torch import nn
 
 from mixreg import ApproximateMixup, DataMoments, Mixup, risk
-from mixreg.targets import to_values
+from mixreg.losses.targets import to_values
 
 
 def moments_of(x: torch.Tensor, y: torch.Tensor, num_classes: int | None = None) -> DataMoments:

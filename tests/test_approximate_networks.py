@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mixreg import ApproximateMixup
-from mixreg.approximate import tangents
-from mixreg.network import curvature
+from mixreg._autodiff.derivatives import curvature
+from mixreg._autodiff.tangents import tangents
 
 
 def normalised(dimensions: int) -> nn.Module:

@@ -4,21 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from mixreg._support.random import stream
 from mixreg.data import Dataset, Split
 from mixreg.losses import cross_entropy
-from mixreg.streams import stream
+from mixreg.theory.moments import DataMoments
 from mixreg.training import Config, preset
-from mixreg.training.batches import (
-    ArrayBatches,
-    Pixels,
-    count_steps,
-    crop_and_flip,
-    mean_crop_and_flip,
-    noisy_labels,
-    own_rows,
-    split_holdout,
-)
-from mixreg.training.methods import make_method
+from mixreg.training.array_batches import ArrayBatches, crop_and_flip, mean_crop_and_flip
+from mixreg.training.batches import Pixels, count_steps, noisy_labels, own_rows, split_holdout
+from mixreg.training.build import build_method
 
 
 def pictures(n: int = 40, side: int = 16, channels: int = 3) -> Dataset:
@@ -86,8 +79,8 @@ def test_methods_are_their_definitions() -> None:
     one_hot = torch.eye(3)[y]
 
     def value(name: str) -> torch.Tensor:
-        method = make_method(Config(method=name), 3, lambda: means, net)
-        return method.losses(net, method.prepare(x, y, stream("method")))[0].mean()
+        method = build_method(Config(method=name), net, 3, lambda: DataMoments.from_means(*means, 3))
+        return method.losses(net, method.draw(x, one_hot, stream("method"))).mean()
 
     def shrunk(t: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
         return mean + 0.75 * (t - mean)
@@ -110,9 +103,9 @@ def test_the_papers_schedules() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"method": "magic"}, "unknown method 'magic'; known are erm, mixup"),
+        ({"method": "magic"}, "unknown method 'magic'; known are adaptive, approximate, cutmix, erm"),
         ({"alpha": -1.0}, r"alpha must lie in \[0, inf\]"),
-        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"epochs": 0}, "epochs must be a number of at least 1, got 0"),
         ({"lr": float("nan")}, "lr must be a number of at least 0"),
         ({"holdout": 1.0}, r"holdout must lie in \[0, 1\)"),
         ({"drops": (1.5,)}, "fractions of the epochs"),

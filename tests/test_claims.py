@@ -11,7 +11,9 @@ from mixreg.experiments.claims import (
     Claim,
     always,
     exceeds,
+    is_positive,
     stays_within,
+    vanishes,
 )
 
 
@@ -47,6 +49,12 @@ def test_agreement_needs_evidence() -> None:
     assert stays_within("", a.tolist(), far.tolist(), 0.1).verdict == NOT_REPRODUCED
     vague = a + random.normal(0, 2, 30)
     assert stays_within("", a.tolist(), vague.tolist(), 0.1).verdict == NOT_REPRODUCED
+
+
+def test_differences_are_compared_with_nothing() -> None:
+    values, nothing = [0.3, 0.1, 0.25, 0.2], [0.0] * 4
+    assert is_positive("x", values) == exceeds("x", values, nothing)
+    assert vanishes("x", values, 0.5) == stays_within("x", values, nothing, 0.5)
 
 
 def test_a_theorem_allows_no_exception() -> None:

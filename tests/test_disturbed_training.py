@@ -13,8 +13,9 @@ import torch
 from runs import Interrupted, assert_same_run, carry_out, comparable_log, environment, finish, start
 from safetensors.torch import load_file
 
-from mixreg.training import METHODS, Config
-from mixreg.training.checkpoint import load_tensors
+from mixreg._support.tensor_files import load_tensors
+from mixreg.methods import described
+from mixreg.training import Config
 
 
 def kill_and_go_on(tmp_path: Path, kills: int, epochs: int) -> None:
@@ -58,7 +59,7 @@ def test_twenty_kills(tmp_path: Path) -> None:
     kill_and_go_on(tmp_path, 20, 150)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", described())
 def test_every_method_resumes_bit_for_bit(method, tmp_path: Path) -> None:
     together = {"alpha": 2.0, "label_smoothing": 0.1, "dropout": 0.2, "parseval": 0.01}
     config = Config(data="digits", model="mlp", method=method, epochs=2, batch_size=300, lr=0.05, **together)

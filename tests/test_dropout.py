@@ -3,8 +3,9 @@ import copy
 import pytest
 import torch
 
-from mixreg.dropout import last_dense, last_layer_regulariser, with_dropout
+from mixreg._autodiff.layers import last_dense
 from mixreg.models import LeNet
+from mixreg.regularisers.dropout import last_layer_regulariser, with_dropout
 
 
 def test_the_regulariser_of_the_last_layer_is_what_dropout_adds_on_average() -> None:

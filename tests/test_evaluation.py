@@ -10,7 +10,7 @@ import pytest
 import torch
 from pictures import picture
 from PIL import Image
-from runs import Nobody
+from runs import Interrupted, Interrupting
 
 from mixreg import Theta
 from mixreg.data import DataError
@@ -18,7 +18,8 @@ from mixreg.evaluation.table import of_run, saved_outputs, table, temperatures
 from mixreg.training.config import Config
 from mixreg.training.engine import Engine
 from mixreg.training.measures import measure
-from mixreg.training.run import load_trained, train
+from mixreg.training.run import train
+from mixreg.training.trained import load_trained
 
 
 def mixreg(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
@@ -45,7 +46,7 @@ def folder_run(tmp_path_factory) -> tuple[Path, Path]:
     config = Config(
         data=str(data), model="small-resnet", epochs=4, batch_size=9, lr=0.05, image_size=16, holdout=0.25, seed=1
     )
-    assert train(config, out, Engine(accelerator="cpu", workers=1), lambda *_: Nobody(), 0.0)
+    assert train(config, out, Engine(accelerator="cpu", workers=1), checkpoint_seconds=0.0)
     return out, data
 
 
@@ -66,17 +67,9 @@ def test_a_folder_resumes_bit_for_bit(folder_run, tmp_path: Path) -> None:
     out, _ = folder_run
     config = load_trained(out).config
 
-    class Stop(Nobody):
-        steps = 0
-
-        def step(self, *_) -> None:
-            self.steps += 1
-            if self.steps == 3:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path, Engine(accelerator="cpu", workers=0), lambda *_: Stop(), 0.0)
-    train(config, tmp_path, Engine(accelerator="cpu", workers=0), lambda *_: Nobody(), 0.0)
+    with pytest.raises(Interrupted):
+        train(config, tmp_path, Engine(accelerator="cpu", workers=0), Interrupting(2), 0.0)
+    train(config, tmp_path, Engine(accelerator="cpu", workers=0), checkpoint_seconds=0.0)
     first, second = (load_trained(path).net.state_dict() for path in (out, tmp_path))
     assert all(torch.equal(first[key], second[key]) for key in first)
 
@@ -87,14 +80,13 @@ def test_broken_images_are_named(workers, tmp_path: Path) -> None:
     (data / "train" / "red" / "0.jpg").write_bytes(b"\xff\xd8 not really")
     config = Config(data=str(data), model="small-resnet", epochs=1, image_size=16, holdout=0.0)
     with pytest.raises(DataError, match=r"red/0\.jpg is broken") as error:
-        train(config, tmp_path / "run", Engine(accelerator="cpu", workers=workers), lambda *_: Nobody(), 0.0)
+        train(config, tmp_path / "run", Engine(accelerator="cpu", workers=workers), checkpoint_seconds=0.0)
     assert "\n" not in str(error.value)
     with pytest.raises(DataError, match="has no folder train; expected train/CLASS"):
         train(
             Config(data=str(data / "train"), model="mlp"),
             tmp_path / "other",
             Engine(accelerator="cpu"),
-            lambda *_: Nobody(),
         )
 
 
@@ -179,7 +171,7 @@ def test_classes_are_matched_by_name(folder_run, tmp_path: Path) -> None:
 
 
 def test_files_never_choose_code(folder_run, tmp_path: Path, monkeypatch) -> None:
-    from mixreg.training.checkpoint import load_tensors, save_tensors
+    from mixreg._support.tensor_files import load_tensors, save_tensors
 
     tensors, record = load_tensors(folder_run[0] / "model.safetensors")
     record["config"]["model"] = "payload:make"

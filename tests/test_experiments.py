@@ -13,10 +13,10 @@ from sklearn.linear_model import LinearRegression
 from mixreg import Mixup
 from mixreg.data.shifted import subsets
 from mixreg.experiments import least_squares, overview, trained
-from mixreg.experiments.kinds import KINDS
-from mixreg.experiments.reproduce import EXPERIMENTS, reproduce
+from mixreg.experiments.registry import EXPERIMENTS, KINDS
+from mixreg.experiments.reproduce import reproduce
 from mixreg.experiments.sweep import Workers
-from mixreg.training.run import load_trained
+from mixreg.training.trained import load_trained
 
 
 def nobody(done: float) -> None:
@@ -136,20 +136,21 @@ def imagenet(tmp_path: Path, monkeypatch) -> Path:
 @pytest.mark.slow
 def test_table_2_on_an_imitation_of_imagenet(imagenet: Path, tmp_path: Path) -> None:
     changes = {"repetitions": 1, "alphas": [0.25]}
-    found = reproduce(["imagenet-ood"], "smoke", tmp_path / "out", Workers(), lambda *state: None, changes)
+    found = reproduce(["imagenet-ood"], "smoke", tmp_path / "out", Workers(), lambda progress: None, changes)
     assert not found.skipped
     names = [claim.name for claim in found.claims]
     assert names[0] == "ImageNet, standard: rescaling improves accuracy"
     assert names[2] == "ImageNet, imagenet-c: rescaling worsens all measures"
     assert len(found.claims[2].parts) == 4
     experiment = EXPERIMENTS["imagenet-ood"]
-    sizes = experiment.sizes("smoke")
+    sizes = experiment.sizes_at("smoke")
     assert sizes["sets"] == ["imagenet-a", "imagenet-c", "imagenet-v2", "vid-robust", "objectnet"]
     page = (tmp_path / "out" / "report.html").read_text()
     for words in ("mCE", "pm-k accuracy", "rescaled, α = 0.25", "imagenet-v2"):
         assert words in page
     # ImageNet is a row of Figure 4 where it is at hand.
-    assert EXPERIMENTS["rescaling"].sizes("paper")["datasets"] == ["cifar10", "cifar100", "imagenet"]
-    configs = [run.settings["config"] for run in EXPERIMENTS["rescaling"].runs(EXPERIMENTS["rescaling"].sizes("paper"))]
+    rescaling = EXPERIMENTS["rescaling"]
+    assert rescaling.sizes_at("paper")["datasets"] == ["cifar10", "cifar100", "imagenet"]
+    configs = [run.settings["config"] for run in rescaling.runs(rescaling.sizes_at("paper"))]
     assert {config["model"] for config in configs if config["data"] == "imagenet"} == {"resnet50"}
     assert {config["seed"] for config in configs if config["data"] == "imagenet"} == set(range(5))

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from mixreg import DataMoments, Perturbation, risk
-from mixreg.gaussian import GaussianMixup, dropout_regulariser, gaussian_noise, noise_regulariser
-from mixreg.least_squares import linear_mixup_risk
-from mixreg.targets import to_values
+from mixreg.losses.targets import to_values
+from mixreg.methods.gaussian import GaussianMixup
+from mixreg.risk.noise_regularisers import dropout_regulariser, gaussian_noise, noise_regulariser
+from mixreg.theory.least_squares import linear_mixup_risk
 
 
 def small(seed: int = 0) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:

@@ -11,7 +11,7 @@ from mixreg import DataMoments, Mixup, Rescaled
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 from mixreg.adapters.huggingface import (  # noqa: E402
-    MEANS,
+    RULE,
     MixupCallback,
     MixupCollator,
     mixup_loss,
@@ -158,8 +158,8 @@ def test_checkpoints_carry_the_means(tmp_path) -> None:
     torch.testing.assert_close(loaded.eval()(pixel_values=images()).logits, expected, rtol=1e-4, atol=1e-5)
     rule.remove()
     assert float((loaded(pixel_values=images()).logits.detach() - expected).abs().max()) > 1e-3
-    (folder / MEANS).write_bytes(b"broken")
-    with pytest.raises(ValueError, match=r"mixup\.safetensors does not hold the means"):
+    (folder / RULE).write_bytes(b"broken")
+    with pytest.raises(ValueError, match=r"mixup\.safetensors does not hold the rule"):
         rescale_from(loaded, folder)
 
 
@@ -227,7 +227,7 @@ def test_the_loss_of_a_rescaled_model_is_that_of_its_logits(tmp_path) -> None:
     rescale_from(again, tmp_path)
     with torch.no_grad():
         torch.testing.assert_close(again.eval()(images()).logits, found.logits)
-    with pytest.raises(ValueError, match="there are no means to save"):
+    with pytest.raises(ValueError, match="there are no means to rescale with"):
         MixupCallback(0.7, 3).save(tmp_path)
 
 

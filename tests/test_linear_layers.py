@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from mixreg.linear_layers import linear_tangents
+from mixreg._autodiff.linear_layers import linear_tangents
 
 LAYERS = {
     "dense": (nn.Linear(4, 3), (4,)),

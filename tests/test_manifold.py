@@ -7,18 +7,13 @@ import torch
 from torch import nn
 
 from mixreg import Rescaled
-from mixreg.manifold import (
-    ManifoldMixup,
-    RescaledManifold,
-    changing,
-    first_layers,
-    hidden_means,
-    mixed_outputs,
-)
-from mixreg.mixing import Pairing, draw_pairing, mix
+from mixreg._autodiff.layers import changing_input, first_layers
+from mixreg.losses.targets import to_values
+from mixreg.methods.manifold import ManifoldMixup, mixed_outputs
+from mixreg.methods.pairing import Pairing, mix
 from mixreg.models import build
-from mixreg.targets import to_values
-from mixreg.theta import Theta
+from mixreg.prediction.hidden import RescaledManifold, hidden_means
+from mixreg.theory.theta import Theta
 
 
 def network() -> nn.Sequential:
@@ -101,7 +96,7 @@ def test_wrong_input() -> None:
         ManifoldMixup(["conv"], 1.0, 2)(net, x, y)
     with pytest.raises(ValueError, match="at least one layer"):
         ManifoldMixup([])
-    with pytest.raises(ValueError, match="takes 7 rows for 6 samples"):
+    with pytest.raises(ValueError, match="x has 7 samples and y has 6"):
         ManifoldMixup(["1"], 1.0, 2)(net, x, y[:6])
     net.unused = nn.Linear(2, 2)
     with pytest.raises((ValueError, RuntimeError)):
@@ -114,7 +109,7 @@ def test_wrong_input() -> None:
             return x, x
 
     pair = nn.Sequential(Pair(), Pair())
-    with pytest.raises(TypeError, match="must take one floating-point tensor"), changing(pair, "1", lambda h: h):
+    with pytest.raises(TypeError, match="must take one floating-point tensor"), changing_input(pair, "1", lambda h: h):
         pair(x)
 
 
@@ -147,9 +142,10 @@ def test_a_layer_that_is_used_twice_is_mixed_averaged_and_shrunk_the_first_time(
 
 
 def draw_pairing_as(mixup: ManifoldMixup, n: int) -> Pairing:
-    """What a call draws: first the layer, then the pairing."""
+    """What a call draws: first the layer, then shares, then numbers that say who is whose partner."""
     torch.randint(len(mixup.layers), (), generator=mixup.generator)
-    return draw_pairing(n, mixup.theta, generator=mixup.generator, dtype=torch.float64)
+    share = Theta(mixup.alpha).sample_share(n, mixup.generator, torch.float64)
+    return Pairing(torch.rand(n, generator=mixup.generator).argsort(), share)
 
 
 @pytest.mark.parametrize("model", ["mlp", "lenet", "resnet34", "small-resnet", "resnet50"])

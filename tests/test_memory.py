@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mixreg import Mixup
-from mixreg.memory import WORTHWHILE_BYTES, Recycler
+from mixreg._support.memory import WORTHWHILE_BYTES, Recycler
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -1,6 +1,5 @@
 """Methods as training uses them: what goes together, which prediction rule belongs to which, what the command says."""
 
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,22 +9,22 @@ from click.testing import CliRunner
 from runs import carry_out
 from safetensors.torch import load_file
 
-from mixreg import Rescaled
+from mixreg._autodiff.layers import first_layers
+from mixreg._support.random import stream
 from mixreg.commands.train import train as command
-from mixreg.cutmix import RescaledCutMix
 from mixreg.data import digits
-from mixreg.manifold import RescaledManifold, hidden_means
-from mixreg.parseval import Parseval
-from mixreg.smoothing import smooth_uniformly
-from mixreg.streams import stream
-from mixreg.training import METHODS, Config
-from mixreg.training.batches import ArrayBatches
+from mixreg.losses.targets import to_values
+from mixreg.methods import described
+from mixreg.prediction.hidden import RescaledManifold, hidden_means
+from mixreg.prediction.rescaled import RescaledCutMix
+from mixreg.regularisers.label_smoothing import smooth_uniformly
+from mixreg.regularisers.parseval import Parseval
+from mixreg.training import Config
+from mixreg.training.array_batches import ArrayBatches
+from mixreg.training.build import build_method, build_network
 from mixreg.training.engine import Engine
-from mixreg.training.loop import Unwatched
-from mixreg.training.methods import make_method
-from mixreg.training.prediction import rescaled_network
-from mixreg.training.run import build_network, load_trained
 from mixreg.training.run import train as train_run
+from mixreg.training.trained import load_trained
 
 SHORT = Config(data="digits", model="mlp", epochs=1, batch_size=500, lr=0.05, alpha=2.0)
 
@@ -44,13 +43,14 @@ def test_uniform_smoothing_is_pytorch_s() -> None:
         smooth_uniformly(y, 5, 2)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", described())
 def test_labels_are_smoothed_before_any_mixing(method: str) -> None:
     batches = ArrayBatches(digits(), SHORT)
     batch = next(batches.epoch(0))
     config = replace(SHORT, method=method, label_smoothing=0.3)
     net = build_network(config, batches.shape, 10)
-    rows = make_method(config, 10, batches.means, net).prepare(batch.x, batch.y, stream(0))
+    values = smooth_uniformly(to_values(batch.y, 10), 10, 0.3)
+    rows = build_method(config, net, 10, batches.moments).draw(batch.x, values, stream(0))
     # Where labels are among the rows, none of them is below ε / c, whatever is mixed.
     labels = [row for row in rows if row.shape == (len(batch.y), 10)][:1]
     assert labels
@@ -75,30 +75,33 @@ def test_parseval_keeps_all_but_the_last_layer_orthonormal(tmp_path: Path) -> No
 
 def test_parseval_holds_the_network_and_not_the_policy_beside_it(tmp_path: Path) -> None:
     found = trained(tmp_path, method="adaptive", parseval=0.5, epochs=3, batch_size=100, lr=0.001, weight_decay=0.0)
-    assert Parseval(found.net.net, 0.5).deviation() < 0.02
-    assert Parseval(found.net.policy.policy, 0.5).deviation() > 0.5
+    assert Parseval(found.net, 0.5).deviation() < 0.02
+    assert Parseval(found.method.policy, 0.5).deviation() > 0.5
 
 
-def test_every_method_has_the_rule_that_belongs_to_it(tmp_path: Path) -> None:
+def test_every_method_predicts_with_the_rule_that_belongs_to_it() -> None:
     batches = ArrayBatches(digits(), SHORT)
-    x, (x_mean, y_mean) = batches.test[0][:7], (mean.float() for mean in batches.means())
-    kinds = {"cutmix": RescaledCutMix, "manifold": RescaledManifold}
-    for method in METHODS:
-        config = replace(SHORT, method=method)
+    moments = batches.moments()
+    x, x_mean, y_mean, keep = batches.test[0][:7], moments.x_mean.float(), moments.y_mean.float(), 0.6875
+    found = {}
+    for name in described():
+        config = replace(SHORT, method=name)
         net = build_network(config, batches.shape, 10)
-        hidden = hidden_means(net, ["", "3"], [(batches.x, batches.y)]) if method == "manifold" else {}
-        means = {"x_mean": x_mean, "y_mean": y_mean} | {f"hidden.{k}": v.float() for k, v in hidden.items()}
-        model = rescaled_network(config, net, means)
-        assert type(model) is kinds.get(method, Rescaled)
-        if method in ("scaled", "regmixup", "adaptive"):
-            assert torch.equal(model(x), net(x))
-        if method == "inputs":
-            keep = model.theta_mean
-            torch.testing.assert_close(model(x), net(x_mean + keep * (x - x_mean)))
-        if method == "outputs":
-            torch.testing.assert_close(model(x), y_mean + (net(x) - y_mean) / model.theta_mean)
-    with pytest.raises(ValueError, match="unknown parts 'labels'; known are both, inputs, outputs"):
-        Rescaled(net, 1.0, x_mean, y_mean, parts="labels")
+        method = build_method(config, net, 10, batches.moments)
+        further = method.further_means(net, [(batches.x, batches.y)])
+        found[name] = method.predictor(net, moments, further)(x)
+    shrunk, plain = net(x_mean + keep * (x - x_mean)), net(x)
+    stretched = [y_mean + (u - y_mean) / keep for u in (shrunk, plain)]
+    # ERM and label smoothing show Mixup's rule as a control.
+    for name in ("mixup", "approximate", "gaussian", "modified", "independent", "mixupe", "erm", "smoothing"):
+        torch.testing.assert_close(found[name], stretched[0])
+    for name in ("scaled", "regmixup", "adaptive"):
+        assert torch.equal(found[name], plain)
+    torch.testing.assert_close(found["inputs"], shrunk)
+    torch.testing.assert_close(found["outputs"], stretched[1])
+    torch.testing.assert_close(found["cutmix"], RescaledCutMix(net, 2.0, x_mean, y_mean)(x))
+    hidden = {k: v.float() for k, v in hidden_means(net, first_layers(net), [(batches.x, batches.y)]).items()}
+    torch.testing.assert_close(found["manifold"], RescaledManifold(net, 2.0, hidden, y_mean)(x))
 
 
 @pytest.mark.parametrize("method", ["manifold", "cutmix", "adaptive"])
@@ -114,7 +117,7 @@ def test_what_is_stored_predicts_as_what_was_trained(method: str, tmp_path: Path
 
 
 def test_manifold_mixes_where_it_is_told(tmp_path: Path) -> None:
-    stored = trained(tmp_path, method="manifold", layers=("input", "3"))
+    stored = trained(tmp_path, method="manifold", options={"layers": ("input", "3")})
     assert {key for key in load_file(tmp_path / "model.safetensors") if key.startswith("hidden")} == {
         "hidden.",
         "hidden.3",
@@ -124,19 +127,18 @@ def test_manifold_mixes_where_it_is_told(tmp_path: Path) -> None:
 
 def test_help_names_every_method() -> None:
     shown = CliRunner().invoke(command, ["--help"]).output
-    for method in METHODS:
+    for method in described():
         assert f"  {method} " in shown
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"method": "scaled", "alpha": 1.0}, "scaled needs alpha above 1"),
         ({"parseval": 0.7}, r"parseval must lie in \[0, 0\.5\], got 0\.7"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1"),
-        ({"layers": ("1",)}, "layers are for method manifold, got them with mixup"),
-        ({"weight": -1.0}, "weight must be a number of at least 0, got -1"),
-        ({"samples": -1}, "samples must be at least 0, got -1"),
+        ({"options": {"layers": ("1",)}}, "method mixup has no option 'layers'; it has none"),
+        ({"method": "manifold", "options": {"weight": 1.0}}, "method manifold has no option 'weight'; it has layers"),
+        ({"samples": -1}, "samples must be a number of at least 0, got -1"),
     ],
 )
 def test_wrong_settings_are_refused(changes: dict, sentence: str) -> None:
@@ -144,9 +146,29 @@ def test_wrong_settings_are_refused(changes: dict, sentence: str) -> None:
         replace(SHORT, **changes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"method": "scaled", "alpha": 1.0}, "ScaledMixup needs alpha above 1"),
+        ({"method": "regmixup", "options": {"weight": -1.0}}, "weight must be a number of at least 0, got -1"),
+    ],
+)
+def test_what_a_method_refuses_leaves_nothing_behind(changes: dict, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        carry_out(replace(SHORT, **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_that_are_defaults_are_the_same_run() -> None:
+    assert Config(method="regmixup", options={"weight": 1.0}) == Config(method="regmixup")
+    config = Config(method="manifold", options={"layers": ["input", "3"]})
+    assert Config.from_json(config.to_json()) == config
+    assert config.options == {"layers": ("input", "3")}
+
+
 def test_wrong_layers_and_too_many_samples_leave_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the network has no layer 'conv9'; it has 0, 1"):
-        carry_out(replace(SHORT, method="manifold", layers=("conv9",)), tmp_path / "run")
+        carry_out(replace(SHORT, method="manifold", options={"layers": ("conv9",)}), tmp_path / "run")
     with pytest.raises(ValueError, match="leaves too few to train on 5000"):
         carry_out(replace(SHORT, samples=5000), tmp_path / "run")
     with pytest.raises(ValueError, match="no dense or convolutional layers"):
@@ -156,12 +178,12 @@ def test_wrong_layers_and_too_many_samples_leave_nothing_behind(tmp_path: Path) 
 
 def test_manifold_in_double_precision(tmp_path: Path) -> None:
     config, engine = replace(SHORT, method="manifold"), Engine(accelerator="cpu", precision="64-true")
-    assert train_run(config, tmp_path, engine, lambda *_: nullcontext(Unwatched()))
+    assert train_run(config, tmp_path, engine)
 
 
 def test_runs_from_before_some_fields_were_known_can_be_read() -> None:
     old = SHORT.to_json()
-    for field in ("weight", "layers", "label_smoothing", "dropout", "parseval", "samples"):
+    for field in ("options", "label_smoothing", "dropout", "parseval", "samples"):
         del old[field]
     assert Config.from_json(old) == SHORT
     with pytest.raises(ValueError, match="a run's configuration has the fields"):

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import roots_jacobi
 
-from mixreg import Mixup, Theta
-from mixreg.mixing import LOOP_FROM_ELEMENTS, Pairing, draw_pairing, mix
-from mixreg.streams import seeded
-from mixreg.targets import LARGEST_TABLE
+from mixreg import Mixup
+from mixreg._support.random import seeded
+from mixreg.losses.targets import LARGEST_TABLE
+from mixreg.methods.pairing import LOOP_FROM_ELEMENTS, Pairing, draw_pairing, mix
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 1e-6, torch.float64: 1e-12}
@@ -35,7 +35,7 @@ def dense(x: torch.Tensor, pairing: Pairing) -> torch.Tensor:
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_mix_is_its_definition(n, shape, dtype, inplace) -> None:
     x = torch.randn(n, *shape, generator=seeded(0)).to(dtype)
-    pairing = draw_pairing(n, Theta(0.7), generator=seeded(0), dtype=torch.promote_types(dtype, torch.float32))
+    pairing = draw_pairing(n, 0.7, generator=seeded(0), dtype=torch.promote_types(dtype, torch.float32))
     expected = dense(x, pairing)
     given_x = x.clone()
     mixed = mix(given_x, pairing, inplace)
@@ -61,7 +61,7 @@ def test_memory_formats_survive(size) -> None:
     for _ in range(2):
         mixed, _ = mixup(x, torch.zeros(5))
         assert mixed.is_contiguous(memory_format=torch.channels_last)
-    pairing = draw_pairing(5, Theta(1.0), generator=seeded(3))
+    pairing = draw_pairing(5, 1.0, generator=seeded(3))
     torch.testing.assert_close(mix(x, pairing).double(), dense(x, pairing), rtol=0, atol=1e-6)
 
 
@@ -78,7 +78,7 @@ def test_one_theta_per_batch_preserves_the_batch_sum(n, alpha, seed) -> None:
 def test_matched_permutations_preserve_the_sum(n, seed) -> None:
     # Mixing (i, p(i)) with θ and the same pair the other way round with θ shares out x_i + x_{p(i)}.
     x = torch.randn(n, 2, dtype=torch.float64, generator=seeded(seed))
-    pairing = draw_pairing(n, Theta(0.5), generator=seeded(seed), dtype=torch.float64)
+    pairing = draw_pairing(n, 0.5, generator=seeded(seed), dtype=torch.float64)
     back = Pairing(torch.argsort(pairing.partner), pairing.share[torch.argsort(pairing.partner)])
     other_way = mix(x, back)[pairing.partner]
     torch.testing.assert_close(mix(x, pairing) + other_way, x + x[pairing.partner], rtol=0, atol=1e-12)
@@ -157,7 +157,7 @@ def test_labels_of_few_and_many_classes(classes) -> None:
     """Looked up in a table or written into zeros; pairs of one class included."""
     y = torch.tensor([0, 0, 0, 5, 5, classes - 1, 7, 7])
     mixed = Mixup(0.4, classes, generator=seeded(3))(torch.rand(8, 2), y)[1]
-    pairing = draw_pairing(8, Theta(0.4), generator=seeded(3))
+    pairing = draw_pairing(8, 0.4, generator=seeded(3))
     same = y == y[pairing.partner]
     assert same.any()
     assert not same.all()
@@ -202,7 +202,7 @@ def test_a_pair_may_come_as_one_argument() -> None:
 
 def test_gradients_flow_through_the_mixture() -> None:
     x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    pairing = draw_pairing(4, Theta(1.0), generator=seeded(0), dtype=torch.float64)
+    pairing = draw_pairing(4, 1.0, generator=seeded(0), dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda z: mix(z, pairing), x)
     big = torch.randn(3, LOOP_FROM_ELEMENTS, requires_grad=True)
     mixed, _ = Mixup(1.0)(big, torch.zeros(3))

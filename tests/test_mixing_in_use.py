@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from mixreg import Mixup
-from mixreg.streams import seeded
+from mixreg._support.random import seeded
 
 
 def test_reproducible_through_the_generator_or_the_global_seed() -> None:

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from mixreg.mixupe import MixupE
+from mixreg.methods.mixupe import MixupE
 from mixreg.risk import mixup as mixup_risk
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -35,11 +35,11 @@ def slopes(net, x: torch.Tensor, y: torch.Tensor, mean: torch.Tensor) -> torch.T
 def test_the_penalty_is_the_slope_of_the_loss_towards_the_mean(alpha: float) -> None:
     net, x, y = problem()
     criterion = MixupE(alpha, x.mean(0), weight=0.7, num_classes=3, generator=torch.Generator().manual_seed(1))
-    rows = criterion.mixed(x, y)
+    rows = criterion.draw(x, y)
     plain = torch.nn.functional.cross_entropy(net(rows.mixed_x), rows.mixed_y, reduction="none")
     share = 0.5 if math.isinf(alpha) else alpha / (2 * alpha + 1)
     expected = plain + 0.7 * share * slopes(net, x, y, x.mean(0)).abs()
-    torch.testing.assert_close(criterion.values(net, *rows), expected, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(criterion.losses(net, rows), expected, rtol=1e-8, atol=1e-9)
 
 
 def test_the_slope_is_the_first_order_term_of_the_mixup_risk() -> None:
@@ -59,16 +59,16 @@ def test_the_slope_is_the_first_order_term_of_the_mixup_risk() -> None:
 def test_gradients_reach_the_weights_through_the_slope() -> None:
     net, x, y = problem()
     criterion = MixupE(1.0, x.mean(0), num_classes=3)
-    rows = criterion.mixed(x, y)
+    rows = criterion.draw(x, y)
     weight = net[0].weight
-    (found,) = torch.autograd.grad(criterion.values(net, *rows).mean(), weight)
+    (found,) = torch.autograd.grad(criterion.losses(net, rows).mean(), weight)
     step = torch.zeros_like(weight)
     step[3, 2] = 1e-6
 
     def value(change: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             weight.add_(change)
-            result = criterion.values(net, *rows).mean()
+            result = criterion.losses(net, rows).mean()
             weight.sub_(change)
         return result
 
@@ -79,10 +79,10 @@ def test_without_weight_it_is_mixup_and_wrong_weights_are_refused() -> None:
     net, x, y = problem()
     mean = x.mean(0)
     first = MixupE(1.0, mean, weight=0.0, num_classes=3, generator=torch.Generator().manual_seed(3))
-    rows = first.mixed(x, y)
+    rows = first.draw(x, y)
     expected = torch.nn.functional.cross_entropy(net(rows.mixed_x), rows.mixed_y)
-    torch.testing.assert_close(first.values(net, *rows).mean(), expected)
-    with pytest.raises(ValueError, match="weight must be at least 0, got -1"):
+    torch.testing.assert_close(first.losses(net, rows).mean(), expected)
+    with pytest.raises(ValueError, match="weight must be a number of at least 0, got -1"):
         MixupE(1.0, mean, weight=-1)
     with pytest.raises(ValueError, match="num_classes"):
         MixupE(1.0, mean)(net, x, y)

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from mixreg._support.references import load_reference
 from mixreg.models import MODELS, RandomFourierFeatures, build, resnet50
-from mixreg.models.factory import load_factory
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_wrong_input() -> None:
         build("vgg", (3, 32, 32), 10)
     with pytest.raises(ValueError, match="takes images of at least 8 × 8"):
         build("resnet34", (2,), 10)
-    for wrong, message in (("a", "MODULE:FACTORY"), ("nowhere:a", "No module"), ("math:nothing", "no attribute")):
+    for wrong, message in (("a", "MODULE:NAME"), ("nowhere:a", "No module"), ("math:nothing", "no attribute")):
         with pytest.raises(ValueError, match=message):
-            load_factory(wrong)
+            load_reference(wrong)
     assert set(MODELS) == {"lenet", "resnet34", "resnet50", "small-resnet", "random-features", "mlp"}

@@ -13,6 +13,7 @@ from processes import run_processes
 from torch.utils.data import DataLoader, TensorDataset
 
 from mixreg import DataMoments
+from mixreg._support.tensor_files import save_tensors
 
 
 def batches(n: int, cuts: list[int]) -> list[slice]:
@@ -222,3 +223,47 @@ def test_other_wrong_input() -> None:
         DataMoments(num_classes=2.5)
     with pytest.raises(ValueError, match="positive integer"):
         DataMoments(num_classes=0)
+
+
+@pytest.mark.parametrize("covariance", [False, True])
+def test_saved_and_loaded(covariance, tmp_path: Path) -> None:
+    x = {"image": torch.randn(6, 2, 3), "row": (torch.randn(6, 4), [torch.randn(6)])}
+    moments = DataMoments(3, covariance)
+    moments.update(x, torch.arange(6) % 3)
+    moments.save(tmp_path / "moments.safetensors")
+    again = DataMoments.load(tmp_path / "moments.safetensors")
+    assert (again.count, again.num_classes, again.covariance) == (6, 3, covariance)
+    assert torch.equal(again.x_mean["image"], moments.x_mean["image"])
+    assert torch.equal(again.x_mean["row"][1][0], moments.x_mean["row"][1][0])
+    assert isinstance(again.x_mean["row"], tuple)
+    assert torch.equal(again.y_mean, moments.y_mean)
+    if covariance:
+        assert torch.equal(again.xy, moments.xy)
+    # Both go on alike.
+    for one in (moments, again):
+        one.update(x, torch.arange(6) % 2)
+    assert torch.equal(again.y_mean, moments.y_mean)
+    empty = DataMoments()
+    empty.save(tmp_path / "empty.safetensors")
+    assert DataMoments.load(tmp_path / "empty.safetensors").count == 0
+
+
+def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "moments.safetensors"
+    for content in (b"", b"pickle", b"\x80\x04"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"moments\.safetensors cannot be read"):
+            DataMoments.load(path)
+    save_tensors(path, {"mean": torch.zeros(2)}, {"count": 3})
+    with pytest.raises(ValueError, match=r"moments\.safetensors does not hold moments"):
+        DataMoments.load(path)
+
+
+def _looks_on_the_way(rank: int) -> list[int]:
+    moments = DataMoments()
+    moments.update(torch.full((rank + 1, 2), float(rank)), torch.zeros(rank + 1, 1))
+    return [moments.joined().count, moments.count, int(3 * moments.joined().x_mean[0])]
+
+
+def test_a_look_at_all_processes_leaves_each_as_it_is(tmp_path: Path) -> None:
+    assert run_processes(_looks_on_the_way, 2, tmp_path) == [[3, 1, 2], [3, 2, 2]]

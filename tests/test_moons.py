@@ -7,10 +7,10 @@ import torch
 
 from mixreg import losses
 from mixreg.experiments import moons
-from mixreg.losses import Logistic
-from mixreg.theta import scalar_forms
+from mixreg.losses.derivatives import Logistic
+from mixreg.theory.theta import scalar_forms
 
-SETTING = moons.Setting(steps=60, features=80, looks=6)
+SETTING = moons.Setting(steps=60, features=80, measurements=6)
 
 
 @pytest.mark.parametrize("method", moons.METHODS)
@@ -54,7 +54,7 @@ def objective(method: str, p: moons.Problems, step: int, w: torch.Tensor) -> tor
 @pytest.mark.parametrize("method", moons.METHODS)
 def test_gradients_are_those_of_the_loss(method) -> None:
     """Three steps of SGD with automatic differentiation."""
-    setting = moons.Setting(steps=3, features=40, looks=1, lr=0.7)
+    setting = moons.Setting(steps=3, features=40, measurements=1, lr=0.7)
     p = moons.draw_problems([7], setting)
     w = torch.zeros(40, dtype=torch.float64, requires_grad=True)
     for step in range(3):

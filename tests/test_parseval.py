@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mixreg.models import LeNet
-from mixreg.parseval import Parseval, deviation, orthonormalised, retract
+from mixreg.regularisers.parseval import Parseval, deviation, orthonormalised, retract
 
 
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (6, 6), (1, 4)])

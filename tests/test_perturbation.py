@@ -5,8 +5,8 @@ import torch
 from dense import theta_moments
 
 from mixreg import DataMoments, Perturbation
-from mixreg.smoothing import entropy_bound
-from mixreg.targets import to_values
+from mixreg.losses.targets import to_values
+from mixreg.theory.smoothing import entropy_bound
 
 
 def data(n: int = 8, d: int = 3):

@@ -4,7 +4,7 @@ import mpmath
 import pytest
 import torch
 
-from mixreg.quadrature import lambda_nodes, theta_nodes
+from mixreg.theory.quadrature import lambda_nodes, theta_nodes
 
 ALPHAS = [1e-3, 0.1, 0.5, 1.0, 2.0, 9.99, 10.0, 60.0, 1e3]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from mixreg.experiments.registry import KINDS
 from mixreg.experiments.store import Run, Store
 from mixreg.experiments.sweep import SweepError, Workers, sweep
 
@@ -27,11 +28,12 @@ RUNS = [
 DRIVER = """
 import sys, json
 from pathlib import Path
+from mixreg.experiments.registry import KINDS
 from mixreg.experiments.store import Run, Store
 from mixreg.experiments.sweep import Workers, sweep
 from tests.test_ray import RUNS
 folder = Path(sys.argv[1])
-sweep(RUNS, Store(folder / "results.sqlite"), folder / "runs", Workers(ray_address=sys.argv[2]))
+sweep(RUNS, Store(folder / "results.sqlite"), folder / "runs", KINDS, Workers(ray_address=sys.argv[2]))
 """
 
 
@@ -95,11 +97,11 @@ def test_a_cluster_gives_what_this_machine_gives(cluster, tmp_path: Path, monkey
     here = Store(tmp_path / "here.sqlite")
     # As many threads as there: sums depend on them in their last digits.
     monkeypatch.setattr("mixreg.experiments.sweep.cores", lambda: 1)
-    sweep(RUNS, here, tmp_path / "here")
+    sweep(RUNS, here, tmp_path / "here", KINDS)
     assert Store(tmp_path / "results.sqlite").get(RUNS) == here.get(RUNS)
     assert len(here.get(RUNS)) == len(RUNS)
 
 
 def test_no_cluster(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match="no Ray cluster answers at"):
-        sweep(RUNS, Store(tmp_path / "results.sqlite"), tmp_path / "runs", Workers(ray_address="127.0.0.1:1"))
+        sweep(RUNS, Store(tmp_path / "results.sqlite"), tmp_path / "runs", KINDS, Workers(ray_address="127.0.0.1:1"))

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from mixreg import Mixup
-from mixreg.regmixup import RegMixup
+from mixreg.methods.regmixup import RegMixup
 
 
 def test_the_loss_is_the_sum_of_its_parts() -> None:
@@ -26,7 +26,7 @@ def test_limits_and_wrong_input() -> None:
     plain = nn.functional.cross_entropy(net(x), y)
     torch.testing.assert_close(RegMixup(0.0, 1.0, 3)(net, x, y), 2 * plain)
     torch.testing.assert_close(RegMixup(5.0, 0.0, 3)(net, x, y), plain)
-    with pytest.raises(ValueError, match="weight must be at least 0, got -1"):
+    with pytest.raises(ValueError, match="weight must be a number of at least 0, got -1"):
         RegMixup(weight=-1)
     with pytest.raises(ValueError, match="x has 8 samples and y has 7"):
         RegMixup(1.0, 1.0, 3)(net, x, y[:7])

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from browser import NEEDS_BROWSER, look
 
-from mixreg.experiments.reproduce import EXPERIMENTS, reproduce
+from mixreg.experiments.registry import EXPERIMENTS
+from mixreg.experiments.reproduce import reproduce
 from mixreg.experiments.sweep import Workers
 from mixreg.report import page
 
@@ -18,7 +19,7 @@ GROUP = pytest.mark.xdist_group("report")
 @pytest.fixture(scope="module")
 def report(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("report")
-    return reproduce(NAMES, "smoke", out, Workers(), lambda *state: None).report
+    return reproduce(NAMES, "smoke", out, Workers(), lambda progress: None).report
 
 
 class Reader(HTMLParser):

@@ -4,17 +4,19 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from mixreg.cli import main
-from mixreg.experiments import kinds
+from mixreg.commands.main import main
 from mixreg.experiments.claims import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED
-from mixreg.experiments.experiment import SCALES, changed
-from mixreg.experiments.reproduce import EXPERIMENTS, chosen, draw
+from mixreg.experiments.registry import EXPERIMENTS
+from mixreg.experiments.reproduce import draw
+from mixreg.experiments.sizes import SCALES, SizesError, changed, check_sizes
 from mixreg.experiments.store import Run, Store
 
 # What is computed once for several tests is computed in one process.
@@ -72,7 +74,7 @@ def test_what_must_hold_at_any_scale(done: Path) -> None:
 @GROUP
 def test_drawing_again_needs_no_training(done: Path, tmp_path: Path, monkeypatch) -> None:
     """From the text alone, as it is kept under version control."""
-    monkeypatch.setattr(kinds, "KINDS", {})
+    monkeypatch.setattr("mixreg.experiments.sweep.carry_out", None)
     for name in ("results.json", "experiments.json"):
         shutil.copy(done / name, tmp_path / name)
     found = draw(tmp_path)
@@ -95,7 +97,7 @@ def test_sizes_can_be_changed_and_are_told(tmp_path: Path) -> None:
     assert 'id="two-moons"' in page
     assert 'id="least-squares"' in page
     experiment = EXPERIMENTS["least-squares"]
-    runs = experiment.runs({**experiment.sizes("smoke"), "alphas": [0.5, 2.0]})
+    runs = experiment.runs({**experiment.sizes_at("smoke"), "alphas": [0.5, 2.0]})
     assert len(Store(tmp_path / "results.sqlite").records(runs)) == 3
 
 
@@ -139,8 +141,22 @@ def test_numbers_are_numbers_of_their_kind() -> None:
     runs = [Run("a", changed({"alphas": [0.5]}, {"alphas": [value]})) for value in (1, 1.0)]
     assert runs[0].key == runs[1].key
     for wrong in ([], [float("inf")], ["a"], [0.0]):
-        with pytest.raises(ValueError, match="alphas"):
+        with pytest.raises(SizesError, match="alphas"):
             changed({"alphas": [0.5]}, {"alphas": wrong})
+    # Numbers that may be negative may be.
+    assert changed({"shifts": [-1.0, 1.0]}, {"shifts": [0, -2]}) == {"shifts": [0.0, -2.0]}
+
+
+def test_sizes_of_a_plan_are_like_those_of_its_scale() -> None:
+    expected = {"alphas": [0.5], "epochs": 3, "sets": ["a"]}
+    check_sizes({"alphas": [1.0, 2.0], "epochs": 5, "sets": []}, expected)
+    for wrong, sentence in (
+        ({"alphas": [1.0], "epochs": 5}, "sets is not given"),
+        ({"alphas": [1.0], "epochs": 5, "sets": [], "moons": 2}, "there is no size 'moons'"),
+        ({"alphas": [1.0], "epochs": "five", "sets": []}, 'epochs is like 3, got "five"'),
+    ):
+        with pytest.raises(SizesError, match=sentence):
+            check_sizes(wrong, expected)
 
 
 @GROUP
@@ -148,17 +164,55 @@ def test_what_cannot_be_drawn_does_not_hide_the_rest(done: Path, tmp_path: Path)
     for name in ("results.json", "experiments.json"):
         shutil.copy(done / name, tmp_path / name)
     plan = json.loads((tmp_path / "experiments.json").read_text())
-    plan = {name: plan[name] for name in ("terms", "rescaling", "two-moons")}
+    plan = {name: plan[name] for name in ("terms", "rescaling", "ood", "two-moons")}
     plan["terms"]["sizes"]["looks"] = "many"
+    plan["ood"]["sizes"]["model"] = "mlp"
     plan["rescaling"]["sizes"]["repetitions"] = 9
     (tmp_path / "experiments.json").write_text(json.dumps(plan))
     found = draw(tmp_path)
-    assert "it cannot be drawn at these sizes (TypeError" in found.skipped["terms"][0]
-    assert "21 of 27 runs are not finished" in found.skipped["rescaling"]
+    assert found.skipped["terms"] == ['its sizes make no sense: looks is like 2, got "many"']
+    assert found.skipped["ood"] == ["its sizes make no sense: model must be one of resnet34, lenet, got mlp"]
+    assert found.skipped["rescaling"] == ["21 of 27 runs are not finished"]
     assert (tmp_path / "figures" / "two-moons.png").exists()
     # Nothing is dropped from the text, whatever the plan says.
     count = len(json.loads((done / "results.json").read_text()))
     assert len(json.loads((tmp_path / "results.json").read_text())) == count
+
+
+@GROUP
+@pytest.mark.parametrize("part", ["figure", "caption", "table", "claims", "runs"])
+@pytest.mark.parametrize("error", [KeyError, TypeError, ValueError])
+def test_a_mistake_in_an_experiment_is_not_hidden(part: str, error, done: Path, tmp_path: Path, monkeypatch) -> None:
+    """Only sizes that make no sense leave an experiment out; whatever else goes wrong is raised."""
+
+    def mistaken(*arguments):
+        raise error("a mistake")
+
+    for name in ("results.json", "experiments.json"):
+        shutil.copy(done / name, tmp_path / name)
+    monkeypatch.setitem(EXPERIMENTS, "overview", replace(EXPERIMENTS["overview"], **{part: mistaken}))
+    with pytest.raises(error, match="a mistake"):
+        draw(tmp_path)
+
+
+@GROUP
+def test_captions_are_on_the_figures_and_in_the_report(done: Path, tmp_path: Path, monkeypatch) -> None:
+    plan, page = json.loads((done / "experiments.json").read_text()), (done / "report.html").read_text()
+    for name in AT_HAND:
+        caption = EXPERIMENTS[name].caption(plan[name]["sizes"])
+        assert f"{escape(caption)}. Also as figures/{name}.png and figures/{name}.pdf." in page
+    # The experiment draws, the driver puts the caption on.
+    drawn = {}
+    monkeypatch.setattr(
+        "mixreg.experiments.reproduce.save_figure", lambda figure, *_: drawn.setdefault("it", figure) and []
+    )
+    for file in ("results.json", "experiments.json"):
+        shutil.copy(done / file, tmp_path / file)
+    (tmp_path / "experiments.json").write_text(json.dumps({"two-moons": plan["two-moons"]}))
+    draw(tmp_path)
+    caption = EXPERIMENTS["two-moons"].caption(plan["two-moons"]["sizes"])
+    assert drawn["it"].get_suptitle().replace("\n", " ") == caption
+    assert "2 repetitions" in caption
 
 
 def test_a_failed_run_leaves_a_report(tmp_path: Path) -> None:
@@ -171,8 +225,18 @@ def test_a_failed_run_leaves_a_report(tmp_path: Path) -> None:
     assert (tmp_path / "figures" / "overview.png").exists()
 
 
-def test_a_broken_plan_is_named(tmp_path: Path) -> None:
-    (tmp_path / "experiments.json").write_text('{"two-moons": 3}')
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"two-moons": 3},
+        {"two-moons": {"scale": "smoke", "sizes": {}}},
+        {"two-moons": {"scale": "huge", "changes": {}, "sizes": {}}},
+        {"two-moons": {"scale": "smoke", "changes": {}, "sizes": []}},
+        ["two-moons"],
+    ],
+)
+def test_a_broken_plan_is_named(plan, tmp_path: Path) -> None:
+    (tmp_path / "experiments.json").write_text(json.dumps(plan))
     with pytest.raises(ValueError, match=r"experiments\.json does not say what to reproduce"):
         draw(tmp_path)
 
@@ -184,8 +248,8 @@ def test_the_list() -> None:
 
 def test_scales_change_sizes_only(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MIXREG_DATA", str(tmp_path))
-    for experiment in chosen([], "smoke"):
-        sizes = [experiment.sizes(scale) for scale in SCALES]
+    for experiment in EXPERIMENTS.values():
+        sizes = [experiment.sizes_at(scale) for scale in SCALES]
         assert sorted(sizes[0]) == sorted(sizes[1]) == sorted(sizes[2])
         shapes = [{(run.kind, *sorted(run.settings)) for run in experiment.runs(size)} for size in sizes]
         assert shapes[0] == shapes[1] == shapes[2]

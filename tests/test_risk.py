@@ -11,7 +11,7 @@ from problems import SAMPLE_LOSSES, assert_terms, named, problem
 from torch import nn
 
 from mixreg import DataMoments, risk
-from mixreg.targets import to_values
+from mixreg.losses.targets import to_values
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.4, 1.0, 8.0, 300.0])
@@ -110,7 +110,7 @@ def test_alpha_zero_is_the_empirical_risk() -> None:
         risk.mixup(net, x, y, 0),
         risk.perturbed(net, x, y, 0),
         risk.quadratic(net, x, y, 0).total,
-        risk.quadratic(net, x, y, 0, expansion="unmixed").total,
+        risk.unmixed(net, x, y, 0).total,
     ):
         assert value.item() == pytest.approx(expected, abs=1e-12)
 
@@ -144,12 +144,12 @@ def plain_unmixed(net, x, y, alpha) -> float:
 def test_the_unmixed_expansion() -> None:
     net, x, y = problem("cross_entropy")
     for alpha in (0.1, 1.0, 10.0):
-        got = risk.quadratic(net, x, y, alpha, expansion="unmixed")
+        got = risk.unmixed(net, x, y, alpha)
         assert got.total.item() == pytest.approx(plain_unmixed(net, x, y, alpha), rel=1e-10)
     # Squared error: quadratic in x for a linear network, so that the expansion is exact.
     net, x, y = problem("squared_error")
     linear = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).double()
-    got = risk.quadratic(linear, x, y, 0.6, loss="squared_error", expansion="unmixed").total
+    got = risk.unmixed(linear, x, y, 0.6, loss="squared_error").total
     assert got.item() == pytest.approx(risk.mixup(linear, x, y, 0.6, loss="squared_error").item(), rel=1e-11)
 
 

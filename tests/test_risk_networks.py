@@ -9,8 +9,9 @@ from problems import SAMPLE_LOSSES, assert_terms, problem
 from torch import nn
 
 from mixreg import DataMoments, losses, risk
-from mixreg.least_squares import linear_mixup_risk, ordinary_least_squares, printed_linear_mixup_risk
-from mixreg.targets import to_values
+from mixreg.losses import derivatives
+from mixreg.losses.targets import to_values
+from mixreg.theory.least_squares import linear_mixup_risk, ordinary_least_squares, printed_linear_mixup_risk
 
 
 def test_without_gradients_and_for_constant_networks() -> None:
@@ -118,7 +119,7 @@ def test_derivatives_of_the_losses() -> None:
         _, _, y = problem(name, n=5)
         y = to_values(y, 3, torch.float64)
         u = torch.randn(5, 3, dtype=torch.float64)
-        auto = losses.CustomLoss(SAMPLE_LOSSES[name], torch.Size([3]), torch.Size([3]))
+        auto = derivatives.CustomLoss(SAMPLE_LOSSES[name], torch.Size([3]), torch.Size([3]))
         for part in ("value", "u", "uu", "uy", "yy", "uu_inverse"):
             torch.testing.assert_close(getattr(loss, part)(y, u), getattr(auto, part)(y, u), rtol=1e-9, atol=1e-10)
         dy = torch.randn(5, 3, dtype=torch.float64)
@@ -173,8 +174,6 @@ def test_other_wrong_input() -> None:
     for alpha in (-1.0, float("nan")):
         with pytest.raises(ValueError, match=r"\[0, inf\]"):
             risk.mixup(NET, X, Y, alpha)
-    with pytest.raises(ValueError, match="known are 'modified' and 'unmixed'"):
-        risk.quadratic(NET, X, Y, 1.0, expansion="taylor")
     with pytest.raises(ValueError, match="at least 20, got 3"):
         risk.mixup(NET, X, Y, 1.0, samples=3)
     with pytest.raises(ValueError, match="chunk_size must be a positive integer"):
@@ -195,7 +194,7 @@ def test_other_wrong_input() -> None:
     with pytest.raises(ValueError, match="must return one number"):
         risk.empirical(NET, X, targets, loss=lambda y, u: y - u)
     with pytest.raises(ValueError, match="built-in"):
-        risk.quadratic(NET, X, targets, 1.0, loss=lambda y, u: (y - u).square().sum(), expansion="unmixed")
+        risk.unmixed(NET, X, targets, 1.0, loss=lambda y, u: (y - u).square().sum())
 
 
 class Attention(nn.Module):

@@ -22,11 +22,12 @@ from mixreg.evaluation.shift import (
     merged,
     pm_k_accuracy,
 )
-from mixreg.rescaling import Rescaled
+from mixreg.methods.mixup import Mixup
+from mixreg.prediction.rescaled import Rescaled
 from mixreg.training.batches import Pixels
 from mixreg.training.config import Config
 from mixreg.training.measures import measure
-from mixreg.training.run import Trained
+from mixreg.training.trained import Trained
 
 
 def imagenet_like(classes: int = 1000, size: int = 16) -> Trained:
@@ -37,7 +38,7 @@ def imagenet_like(classes: int = 1000, size: int = 16) -> Trained:
     means = torch.zeros(shape), torch.full((classes,), 1 / classes)
     rescaled = Rescaled(net, 1.0, *means)
     pixels = Pixels(torch.tensor([0.5] * 3), torch.tensor([0.25] * 3))
-    return Trained(Config(image_size=size), net.eval(), rescaled.eval(), *means, shape, classes, pixels)
+    return Trained(Config(image_size=size), net.eval(), rescaled.eval(), Mixup(1.0), *means, shape, classes, pixels)
 
 
 def predictions(trained: Trained, paths: list[Path], border: int = 0) -> torch.Tensor:

@@ -35,14 +35,17 @@ def test_batches_add_up(name) -> None:
     make, function = PAIRS[name]
     metric = make()
     for start, stop in ((0, 1), (1, 90), (90, 500)):
-        batch_value = metric(logits[start:stop], labels[start:stop])
-        expected = numbers(function(logits[start:stop], labels[start:stop]))
-        torch.testing.assert_close(numbers(batch_value), expected, rtol=0, atol=1e-12, equal_nan=True)
+        batch = logits[start:stop], labels[start:stop]
+        before = metric.sums.clone()
+        batch_value = metric.value(metric.batch_sums(*batch))
+        torch.testing.assert_close(numbers(batch_value), numbers(function(*batch)), rtol=0, atol=1e-12, equal_nan=True)
+        assert torch.equal(metric.sums, before)
+        metric.update(*batch)
     whole = numbers(function(logits, labels))
     torch.testing.assert_close(numbers(metric.compute()), whole, rtol=0, atol=1e-12, equal_nan=True)
-    assert metric.update_count == 3
     metric.reset()
-    assert not metric.update_called
+    with pytest.raises(ValueError, match="seen no sample"):
+        metric.compute()
     metric.update(logits[:10], labels[:10])
     expected = numbers(function(logits[:10], labels[:10]))
     torch.testing.assert_close(numbers(metric.compute()), expected, rtol=0, atol=1e-12, equal_nan=True)
@@ -55,11 +58,11 @@ def test_merge_is_concatenation(cut, name) -> None:
     left, right = make(), make()
     left.update(logits[:cut], labels[:cut])
     right.update(logits[cut:], labels[cut:])
-    kept = right.clone()
-    left.merge_state(right)
+    kept = right.sums.clone()
+    assert left.merge(right) is left
     whole = numbers(function(logits, labels))
     torch.testing.assert_close(numbers(left.compute()), whole, rtol=0, atol=1e-12, equal_nan=True)
-    assert torch.equal(right.sums, kept.sums)
+    assert torch.equal(right.sums, kept)
 
 
 def test_state_is_small_and_constant() -> None:
@@ -69,17 +72,41 @@ def test_state_is_small_and_constant() -> None:
     for seed in range(3):
         metric.update(*problem(2000, 50, seed=seed))
     assert metric.sums.nbytes == size
-    assert sum(buffer.nbytes for buffer in metric.buffers()) == size
 
 
-def test_state_follows_the_device_and_keeps_its_precision() -> None:
-    module = torch.nn.Module()
-    module.metric = cal.ExpectedCalibrationError()
-    module.half()
-    assert module.metric.sums.dtype == torch.float64
-    assert "metric.sums" not in module.state_dict()
-    module.to("meta")
-    assert module.metric.sums.device.type == "meta"
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_sums_are_float64_whatever_the_logits_are(dtype) -> None:
+    # Float16 cannot count past 2048.
+    logits, labels = problem(3000, dtype=dtype)
+    metric = cal.Accuracy()
+    for part in torch.arange(3000).split(100):
+        metric.update(logits[part], labels[part])
+    assert metric.sums.dtype == torch.float64
+    assert metric.sums[1] == 3000
+    assert metric.compute() == cal.accuracy(logits.double(), labels)
+
+
+def test_sums_move_to_a_device_and_batches_follow() -> None:
+    metric = cal.ExpectedCalibrationError()
+    assert metric.to("meta") is metric
+    metric.update(*problem())
+    assert metric.sums.device.type == "meta"
+    assert metric.sums.dtype == torch.float64
+    metric.reset()
+    assert metric.sums.device.type == "meta"
+
+
+def test_inference_mode_may_begin_and_end_between_batches() -> None:
+    logits, labels = problem()
+    with torch.inference_mode():
+        metric, other = cal.BrierScore(), cal.BrierScore()
+        metric.update(logits[:100], labels[:100])
+        other.update(logits[100:200], labels[100:200])
+    metric.merge(other).update(logits[200:], labels[200:])
+    torch.testing.assert_close(metric.compute(), cal.brier_score(logits, labels), rtol=0, atol=1e-12)
+    metric.reset()
+    metric.update(logits, labels)
+    assert metric.compute() == cal.brier_score(logits, labels)
 
 
 @pytest.mark.parametrize("scale", [0.5, 2.0, 8.0])
@@ -97,11 +124,11 @@ def test_equal_mass_streaming_is_close_to_exact(scale) -> None:
 
 def test_only_equal_kinds_merge() -> None:
     with pytest.raises(ValueError, match=r"cannot merge BrierScore"):
-        cal.Accuracy().merge_state(cal.BrierScore())
+        cal.Accuracy().merge(cal.BrierScore())
     with pytest.raises(ValueError, match=r"bins=10.* into ExpectedCalibrationError\(bins=15"):
-        cal.ExpectedCalibrationError(15).merge_state(cal.ExpectedCalibrationError(10))
+        cal.ExpectedCalibrationError(15).merge(cal.ExpectedCalibrationError(10))
     with pytest.raises(ValueError, match="probabilities=True"):
-        cal.Accuracy().merge_state(cal.Accuracy(probabilities=True))
+        cal.Accuracy().merge(cal.Accuracy(probabilities=True))
 
 
 def _share(rank: int) -> list[torch.Tensor]:
@@ -114,9 +141,9 @@ def _share(rank: int) -> list[torch.Tensor]:
         values.append(numbers(metric.compute()))
         # Computing twice must not count anything twice.
         values.append(numbers(metric.compute()))
-    local = cal.Accuracy(sync_on_compute=False)
+    local = cal.Accuracy()
     local.update(logits[part], labels[part])
-    values.append(local.compute())
+    values.append(local.value(local.sums))
     return values
 
 
@@ -140,14 +167,3 @@ def _one_rank_only(rank: int) -> torch.Tensor:
     if rank == 1:
         metric.update(*problem())
     return metric.compute()
-
-
-def test_interface_is_torchmetrics_s() -> None:
-    import torchmetrics
-
-    public = {"update", "compute", "reset", "forward", "clone", "merge_state", "to", "update_called", "update_count"}
-    public |= {"metric_state", "device"}
-    flags = {"is_differentiable", "higher_is_better", "full_state_update"}
-    for name in public | flags:
-        assert hasattr(torchmetrics.Metric, name), name
-        assert hasattr(cal.ExpectedCalibrationError(), name), name

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from mixreg.experiments.registry import KINDS
 from mixreg.experiments.store import Run, Store, StoreError
-from mixreg.experiments.sweep import State, SweepError, sweep
+from mixreg.experiments.sweep import SweepError, SweepProgress, sweep
 
 SETTINGS = {"steps": 20, "features": 30, "looks": 2, "repetitions": 2}
 RUNS = [
@@ -28,12 +29,13 @@ GROUP = pytest.mark.xdist_group("undisturbed")
 DRIVER = """
 import sys, json
 from pathlib import Path
+from mixreg.experiments.registry import KINDS
 from mixreg.experiments.store import Run, Store
 from mixreg.experiments.sweep import Workers, sweep
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     runs = [Run(kind, settings) for kind, settings in json.loads(sys.argv[2])]
-    sweep(runs, Store(folder / "results.sqlite"), folder / "runs", Workers(int(sys.argv[3])))
+    sweep(runs, Store(folder / "results.sqlite"), folder / "runs", KINDS, Workers(int(sys.argv[3])))
 """
 
 
@@ -141,7 +143,7 @@ def test_a_run_that_kills_its_workers_does_not_stop_the_others(tmp_path: Path, m
     bad = Run("training", {"config": CONFIG | {"model": "deadly:factory"}, "rescale": [1.0]})
     store = Store(tmp_path / "results.sqlite")
     with pytest.raises(SweepError, match=f"run {bad.key} .* failed: its worker process died 3 times$"):
-        sweep([bad, RUNS[0], RUNS[1]], store, tmp_path / "runs")
+        sweep([bad, RUNS[0], RUNS[1]], store, tmp_path / "runs", KINDS)
     assert len(store.get(RUNS[:2])) == 2
 
 
@@ -150,8 +152,8 @@ def test_finished_runs_are_not_carried_out_again(tmp_path: Path) -> None:
     for run in RUNS:
         store.put(run, {"by": "hand"}, {})
     told = []
-    sweep(RUNS + RUNS, store, tmp_path, report=told.append)
-    assert told == [State(7, 7.0, 7, None)]
+    sweep(RUNS + RUNS, store, tmp_path, {}, on_progress=told.append)
+    assert told == [SweepProgress(7, 7.0, 7, None)]
     store.put(RUNS[0], {"by": "another hand"}, {})
     assert store.get(RUNS[:1])[RUNS[0].key] == {"by": "hand"}
     assert [record["key"] for record in store.records(RUNS)] == [run.key for run in RUNS]
@@ -161,16 +163,23 @@ def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
     wrong = Run("two-moons", SETTINGS | {"method": "magic"})
     store, told = Store(tmp_path / "results.sqlite"), []
     with pytest.raises(SweepError, match=f"run {wrong.key}.*unknown method 'magic'"):
-        sweep([wrong, RUNS[0]], store, tmp_path, report=told.append)
+        sweep([wrong, RUNS[0]], store, tmp_path, KINDS, on_progress=told.append)
     # The others are carried out all the same.
     assert set(store.get([wrong, RUNS[0]])) == {RUNS[0].key}
     assert (told[-1].finished, told[-1].total) == (2, 2)
 
 
+def test_a_kind_that_nobody_knows_is_named_before_anything_starts(tmp_path: Path) -> None:
+    store = Store(tmp_path / "results.sqlite")
+    with pytest.raises(ValueError, match="nothing is known to carry out runs of the kind 'unheard-of'"):
+        sweep([RUNS[0], Run("unheard-of", {})], store, tmp_path, KINDS)
+    assert not store.records()
+
+
 def test_half_finished_runs_count_in_part(tmp_path: Path) -> None:
     longer = Run("training", {"config": CONFIG | {"epochs": 60}, "rescale": [1.0]})
-    told = []
-    sweep([longer], Store(tmp_path / "results.sqlite"), tmp_path, report=lambda state: told.append(state.done))
+    store, told = Store(tmp_path / "results.sqlite"), []
+    sweep([longer], store, tmp_path, KINDS, on_progress=lambda progress: told.append(progress.done))
     assert told == sorted(told)
     assert any(0 < done < 1 for done in told)
 

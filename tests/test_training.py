@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from runs import COMMAND, Interrupted, Nobody, carry_out, environment
+from runs import COMMAND, Interrupted, carry_out, environment
 from safetensors.torch import load_file
 
 from mixreg import DataMoments
-from mixreg.cli import main
+from mixreg._support.tensor_files import TensorFileError
+from mixreg.commands.main import main
 from mixreg.training import Config
-from mixreg.training.batches import ArrayBatches
+from mixreg.training.array_batches import ArrayBatches
 from mixreg.training.checkpoint import CheckpointError
 from mixreg.training.engine import Engine
-from mixreg.training.run import load_trained, train
+from mixreg.training.run import train
+from mixreg.training.trained import load_trained
 
 
 def test_means_are_those_of_what_the_network_saw(tmp_path: Path) -> None:
@@ -58,7 +60,7 @@ def test_broken_and_foreign_files_are_named(tmp_path: Path) -> None:
         (b"\x80\x04\x95pickle", "cannot be read"),
     ):
         path.write_bytes(content)
-        with pytest.raises(CheckpointError, match=f"checkpoint.safetensors.*{message}"):
+        with pytest.raises(TensorFileError, match=f"checkpoint.safetensors.*{message}"):
             carry_out(config, tmp_path)
         assert path.read_bytes() == content
     path.write_bytes(whole)
@@ -197,5 +199,5 @@ def test_a_name_is_not_taken_for_a_folder(tmp_path: Path, monkeypatch) -> None:
 @pytest.mark.parametrize("method", ["mixup", "approximate"])
 def test_other_precisions(method, tmp_path: Path) -> None:
     config = Config(data="digits", method=method, epochs=1)
-    train(config, tmp_path, Engine(accelerator="cpu", precision="64-true"), lambda *_: Nobody(), 30.0)
+    train(config, tmp_path, Engine(accelerator="cpu", precision="64-true"))
     assert load_trained(tmp_path).config == config

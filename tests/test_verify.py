@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from torch import nn
 
 from mixreg import Theta, verify
-from mixreg.cli import main
+from mixreg.commands.main import main
 from mixreg.verify import statements
 
 MODEL = """
@@ -98,7 +98,7 @@ def test_the_command_on_a_model_and_as_json(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--model", "mine:make_net"], "belong together"),
-        (["--model", "mine", "--data", "data.npz"], "as MODULE:FACTORY"),
+        (["--model", "mine", "--data", "data.npz"], "as MODULE:NAME"),
         (["--model", "nowhere:make", "--data", "data.npz"], "cannot find 'nowhere:make'"),
         (["--model", "mine:nothing", "--data", "data.npz"], "cannot find 'mine:nothing'"),
         (["--model", "mine:make_net", "--data", "pickled.npz"], "pickled.npz is not an .npz with plain arrays"),
@@ -123,7 +123,7 @@ def test_one_line_errors(arguments, message, tmp_path: Path, monkeypatch) -> Non
 
 
 def test_help_needs_no_torch() -> None:
-    code = "import sys\nfrom mixreg.cli import main\n"
+    code = "import sys\nfrom mixreg.commands.main import main\n"
     code += "try: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip().endswith("False")

@@ -24,10 +24,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, IterableDataset
 
-from mixreg.adapters.rule import Rule
-from mixreg.mixing import Mixup
-from mixreg.moments import DataMoments
-from mixreg.streams import seeded
+from mixreg._support.random import seeded
+from mixreg.methods.method import Augmentation
+from mixreg.methods.mixup import Mixup
+from mixreg.prediction.rule import Rule
+from mixreg.theory.moments import DataMoments
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
@@ -37,7 +38,7 @@ else:
     except ImportError as error:
         raise ImportError("MixupCallback needs transformers: pip install 'mixreg[huggingface]'") from error
 
-MEANS = "mixup.safetensors"
+RULE = "mixup.safetensors"
 Collate = Callable[[list[Any]], dict[str, Any]]
 
 
@@ -45,7 +46,7 @@ class MixupCollator:
     """Mixes what another collate function makes of samples.
 
     Args:
-        mixup: how to mix.
+        method: how to mix.
         collate: makes a dict of tensors of a list of samples; by default Hugging Face's.
         input_name: of the inputs, which are mixed.
         label_name: of the labels, which are mixed alike.
@@ -53,20 +54,20 @@ class MixupCollator:
 
     def __init__(
         self,
-        mixup: Mixup,
+        method: Augmentation,
         collate: Collate | None = None,
         input_name: str = "pixel_values",
         label_name: str = "labels",
     ) -> None:
         from transformers import default_data_collator
 
-        self.mixup, self.collate = mixup, collate or default_data_collator
+        self.method, self.collate = method, collate or default_data_collator
         self.input_name, self.label_name = input_name, label_name
 
     def __call__(self, samples: list[Any]) -> dict[str, Any]:
         """One mixed batch."""
         batch = self.collate(samples)
-        x, y = self.mixup(*self.inputs_and_labels(batch))
+        x, y = self.method(*self.inputs_and_labels(batch))
         return {**batch, self.input_name: x, self.label_name: y}
 
     def inputs_and_labels(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -95,11 +96,12 @@ class MixupCallback(TrainerCallback):
         alpha: in [0, ∞].
         num_classes: needed when labels are integers, which become soft labels.
         per_sample: draw θ for every sample, or once per batch.
-        seed: of partners and shares; by default PyTorch's global stream.
+        seed: of partners and shares; by default PyTorch's global random number generator.
         rescale: whether evaluation uses the rescaled network.
         moments: x̄ and ȳ of the training data, if they are known; otherwise they are found by a pass over it.
         input_name: what the model's input is called.
         label_name: what the labels are called.
+        method: another augmentation than Mixup, such as `CutMix(1.0, num_classes=10)`; the first four are then its own.
     """
 
     def __init__(
@@ -112,8 +114,10 @@ class MixupCallback(TrainerCallback):
         moments: DataMoments | None = None,
         input_name: str = "pixel_values",
         label_name: str = "labels",
+        method: Augmentation | None = None,
     ) -> None:
-        self.mixup = Mixup(alpha, num_classes, per_sample, seeded(seed))
+        self.method = method or Mixup(alpha, num_classes, per_sample, seeded(seed))
+        self.num_classes: int | None = getattr(self.method, "num_classes", None)
         self.rescale, self.moments, self._given = rescale, moments, moments
         self.input_name, self.label_name = input_name, label_name
         self._rescaling: Rescaling | None = None
@@ -126,20 +130,27 @@ class MixupCallback(TrainerCallback):
         if isinstance(collator, MixupCollator):
             # Trained a second time with the same loader.
             collator = collator.collate
-        mixing = MixupCollator(self.mixup, collator, self.input_name, self.label_name)
+        mixing = MixupCollator(self.method, collator, self.input_name, self.label_name)
         self.release()
         if self.rescale:
             # What was averaged for an earlier training says nothing of this one.
-            self.moments = self._given or _moments_of(loader, mixing, self.mixup.num_classes)
-            rule = Rule(self.mixup.alpha, self.moments.x_mean.float(), self.moments.y_mean.float())
-            self._rescaling = Rescaling(model, rule, self.input_name)
+            self.moments = self._given or _moments_of(loader, mixing, self.num_classes)
+            self._rescaling = Rescaling(model, self._rule(), self.input_name)
         self._guard = model.register_forward_pre_hook(self._refuse_mixed_labels, with_kwargs=True)
         for layer in _layers(loader):
             layer.collate_fn = mixing
 
+    def _rule(self) -> Rule:
+        if self.moments is None:
+            raise ValueError("there are no means to rescale with: train first, with rescale=True, or give moments=")
+        rule = self.method.rule(self.moments)
+        if rule is None:
+            raise ValueError(f"{type(self.method).__name__} has no prediction rule; set rescale=False")
+        return rule.to("cpu", torch.float32)
+
     def _refuse_mixed_labels(self, module: nn.Module, given: Any, named: dict[str, Any]) -> None:
         labels = named.get(self.label_name)
-        if module.training and isinstance(labels, Tensor) and labels.is_floating_point() and self.mixup.num_classes:
+        if module.training and isinstance(labels, Tensor) and labels.is_floating_point() and self.num_classes:
             raise ValueError(
                 "mixed labels reached the model, whose own loss takes them for several labels at once: give Trainer "
                 "compute_loss_func=mixup_loss"
@@ -157,16 +168,12 @@ class MixupCallback(TrainerCallback):
             self.save(folder)
 
     def save(self, folder: str | Path) -> None:
-        """Write x̄, ȳ and α into a model's folder, for `rescale_from`."""
+        """Write the prediction rule into a model's folder, for `rescale_from`."""
         from safetensors.torch import save
 
-        from mixreg.files import write_bytes
+        from mixreg._support.files import write_bytes
 
-        if self.moments is None:
-            raise ValueError("there are no means to save: train first, with rescale=True, or give moments=")
-        alpha = torch.tensor(self.mixup.alpha, dtype=torch.float64)
-        tensors = {"x_mean": self.moments.x_mean.cpu(), "y_mean": self.moments.y_mean.cpu(), "alpha": alpha}
-        write_bytes(Path(folder) / MEANS, save(tensors))
+        write_bytes(Path(folder) / RULE, save(self._rule().to_tensors()))
 
     def release(self) -> None:
         """Leave the model as it was: evaluation sees the plain network again."""
@@ -194,21 +201,27 @@ class Rescaling:
         for handle in self._handles:
             handle.remove()
 
+    def _shrunk(self, x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            kind = type(x).__name__
+            raise TypeError(f"the network's input must be one floating-point tensor to be shrunk, got {kind}")
+        return self.rule.to(x.device).shrink(x)
+
     def _before(self, model: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if model.training:
             return None
         if given:
-            return (self.rule.shrunk(given[0]), *given[1:]), named
+            return (self._shrunk(given[0]), *given[1:]), named
         if self.input_name not in named:
             raise ValueError(f"the model was called without {self.input_name!r}, got {', '.join(named) or 'nothing'}")
-        return given, named | {self.input_name: self.rule.shrunk(named[self.input_name])}
+        return given, named | {self.input_name: self._shrunk(named[self.input_name])}
 
     def _after(self, model: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
         if model.training:
             return None
         if not isinstance(output, dict) or "logits" not in output:
             raise TypeError(f"the model must return a mapping with its logits, got {type(output).__name__}")
-        logits = output["logits"] = self.rule.stretched(output["logits"])
+        logits = output["logits"] = self.rule.to(output["logits"].device).stretch(output["logits"])
         labels = named.get("labels")
         if isinstance(labels, Tensor) and "loss" in output:
             if labels.is_floating_point() or labels.shape != logits.shape[:1]:
@@ -226,7 +239,7 @@ def _layers(loader: Any) -> Iterator[Any]:
 
 
 def _moments_of(loader: Any, mixing: MixupCollator, num_classes: int | None) -> DataMoments:
-    """The means of a loader's dataset, in order and without touching PyTorch's streams of chance."""
+    """The means of a loader's dataset, in order and without touching PyTorch's random number generators."""
     if isinstance(loader.dataset, IterableDataset):
         raise ValueError("an iterable dataset cannot be averaged beforehand: give MixupCallback its moments=")
     plain = DataLoader(loader.dataset, batch_size=128, collate_fn=mixing.collate, num_workers=loader.num_workers)
@@ -235,7 +248,7 @@ def _moments_of(loader: Any, mixing: MixupCollator, num_classes: int | None) -> 
 
 
 def rescale_from(model: nn.Module, folder: str | Path, input_name: str = "pixel_values") -> Rescaling:
-    """Rescale a loaded model in evaluation mode, with the means that a checkpoint's folder holds.
+    """Rescale a loaded model in evaluation mode, with the rule that a checkpoint's folder holds.
 
     Args:
         model: loaded from that folder.
@@ -248,10 +261,9 @@ def rescale_from(model: nn.Module, folder: str | Path, input_name: str = "pixel_
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    path = Path(folder) / MEANS
+    path = Path(folder) / RULE
     try:
-        tensors = load_file(path)
-        alpha, x_mean, y_mean = float(tensors["alpha"]), tensors["x_mean"], tensors["y_mean"]
+        rule = Rule.from_tensors(load_file(path))
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
-        raise ValueError(f"{path} does not hold the means of a Mixup run: {error}") from error
-    return Rescaling(model, Rule(alpha, x_mean.float(), y_mean.float()), input_name)
+        raise ValueError(f"{path} does not hold the rule of a Mixup run: {error}") from error
+    return Rescaling(model, rule, input_name)

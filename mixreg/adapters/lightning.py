@@ -9,18 +9,18 @@ Needs Lightning: `pip install 'mixreg[lightning]'`.
 
 from __future__ import annotations
 
-import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from mixreg.adapters.rule import Rule, Ruled
-from mixreg.distributed import rank
-from mixreg.mixing import Mixup
-from mixreg.moments import DataMoments
-from mixreg.streams import seeded
+from mixreg._support.processes import rank
+from mixreg._support.random import integers, seeded
+from mixreg.adapters.ruled import Ruled
+from mixreg.methods.method import Augmentation
+from mixreg.methods.mixup import Mixup
+from mixreg.theory.moments import DataMoments
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -42,11 +42,12 @@ class MixupCallback(Callback):
         alpha: in [0, ∞].
         num_classes: needed when targets are integer labels, which become soft labels.
         per_sample: draw θ for every sample, or once per batch.
-        seed: of partners and shares; by default PyTorch's global stream.
+        seed: of partners and shares; by default PyTorch's global random number generator.
         rescale: whether validation, test and prediction use the rescaled network.
         network: the submodule that makes the logits, by name; by default the module itself, called as `self(x)`.
         input_key: where a batch holds its inputs: a position, or a key if it is a dict.
         target_key: where it holds its targets.
+        method: another augmentation than Mixup, such as `CutMix(1.0, num_classes=10)`; the first four are then its own.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class MixupCallback(Callback):
         network: str = "",
         input_key: int | str = 0,
         target_key: int | str = 1,
+        method: Augmentation | None = None,
     ) -> None:
-        self.mixup = Mixup(alpha, num_classes, per_sample, seeded(seed))
-        self.moments = DataMoments(num_classes)
+        self.method = method or Mixup(alpha, num_classes, per_sample, seeded(seed))
+        self.moments = DataMoments(getattr(self.method, "num_classes", None))
         self.seed, self.rescale, self.network = seed, rescale, network
         self.keys = input_key, target_key
         self._ruled: Ruled | None = None
@@ -82,7 +84,7 @@ class MixupCallback(Callback):
         # What an earlier fit saw says nothing of this one; a checkpoint is restored after this.
         self.moments = DataMoments(self.moments.num_classes)
         if self.seed is not None and trainer.global_rank > 0:
-            self.mixup.generator = seeded(self.seed + trainer.global_rank)
+            self.method.generator = seeded(self.seed + trainer.global_rank)
         original = pl_module.training_step
 
         @wraps(original)
@@ -112,7 +114,7 @@ class MixupCallback(Callback):
         if not isinstance(x, Tensor):
             raise TypeError(f"MixupCallback mixes inputs that are one tensor, got {type(x).__name__}")
         self.moments.update(x, y)
-        changed = dict(zip(self.keys, self.mixup(x, y), strict=True))
+        changed = dict(zip(self.keys, self.method(x, y), strict=True))
         if isinstance(batch, dict):
             return batch | changed
         parts = [changed.get(index, part) for index, part in enumerate(batch)]
@@ -121,16 +123,18 @@ class MixupCallback(Callback):
     def _begin(self, pl_module: LightningModule) -> None:
         if not self.rescale:
             return
-        moments = copy.deepcopy(self.moments).all_reduce()
+        moments = self.moments.joined()
         if moments.count == 0:
             raise ValueError(
                 "MixupCallback has seen no training data, so that it cannot rescale predictions: fit first, restore a "
                 "checkpoint with ckpt_path, or set rescale=False"
             )
+        rule = self.method.rule(moments)
+        if rule is None:
+            raise ValueError(f"{type(self.method).__name__} has no prediction rule; set rescale=False")
         weight = next(pl_module.parameters())
-        x_mean, y_mean = (mean.to(weight.device, weight.dtype) for mean in (moments.x_mean, moments.y_mean))
         # Not by hooks: a distributed strategy sends whole steps through the module's call, and they are no inputs.
-        self._ruled = Ruled(pl_module.get_submodule(self.network), Rule(self.mixup.alpha, x_mean, y_mean))
+        self._ruled = Ruled(pl_module.get_submodule(self.network), rule.to(weight.device, weight.dtype))
 
     def _stop(self) -> int | None:
         """End rescaling; how often it was applied, if it was on."""
@@ -173,22 +177,22 @@ class MixupCallback(Callback):
         self._end()
 
     def state_dict(self) -> dict[str, Any]:
-        """What checkpoints keep: the means of all processes so far, and where the first one's stream of chance is."""
-        moments = copy.deepcopy(self.moments).all_reduce()
+        """What checkpoints keep: the means of all processes so far, and the state of the first one's generator."""
+        moments = self.moments.joined()
         state: dict[str, Any] = {"count": moments.count}
         if moments.count:
             state |= {"x_mean": moments.x_mean.cpu(), "y_mean": moments.y_mean.cpu()}
-        if self.mixup.generator is not None:
-            state["generator"] = self.mixup.generator.get_state()
+        if self.method.generator is not None:
+            state["generator"] = self.method.generator.get_state()
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint: the first process carries the means on, and each has a stream of its own."""
+        """Continue from a checkpoint: the first process carries the means on, and each has a generator of its own."""
         self.moments = DataMoments(self.moments.num_classes)
         if state_dict["count"] and rank() == 0:
             means = state_dict["x_mean"], state_dict["y_mean"]
             self.moments = DataMoments.from_means(*means, self.moments.num_classes, state_dict["count"])
-        if self.mixup.generator is not None and "generator" in state_dict:
-            self.mixup.generator.set_state(torch.as_tensor(state_dict["generator"], dtype=torch.uint8).cpu())
+        if self.method.generator is not None and "generator" in state_dict:
+            self.method.generator.set_state(torch.as_tensor(state_dict["generator"], dtype=torch.uint8).cpu())
             if rank() > 0:
-                self.mixup.generator = seeded(int(torch.randint(2**62, (), generator=self.mixup.generator)) + rank())
+                self.method.generator = seeded(int(integers(2**62, (), self.method.generator)) + rank())

@@ -25,10 +25,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from mixreg.mixing import Mixup
-from mixreg.moments import DataMoments
-from mixreg.rescaling import Rescaled
-from mixreg.theta import scalar_forms
+from mixreg._support.random import integers, permutation
+from mixreg.methods.mixup import Mixup
+from mixreg.prediction.rescaled import Rescaled
+from mixreg.theory.moments import DataMoments
+from mixreg.theory.theta import scalar_forms
 
 try:
     from sklearn.utils.validation import validate_data
@@ -122,14 +123,14 @@ class _MixupEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _descend(self, x: Tensor, y: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> list[float]:
         """Minimise the loss by Adam on mixed batches; the mean loss of each epoch."""
-        generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        generator = torch.Generator().manual_seed(int(integers(2**62, ())))
         mixup = Mixup(float(self.alpha), generator=generator)
         optimizer = torch.optim.Adam(self.module_.parameters(), lr=self.lr, weight_decay=self.weight_decay)
         self.module_.train()
         curve = []
         for _ in range(self.epochs):
             total = 0.0
-            for chosen in _parts(torch.randperm(len(x), generator=generator), int(self.batch_size)):
+            for chosen in _parts(permutation(len(x), generator), int(self.batch_size)):
                 mixed_x, mixed_y = mixup(x[chosen], y[chosen])
                 value = loss(self.module_(mixed_x), mixed_y)
                 optimizer.zero_grad()
@@ -194,7 +195,7 @@ class MixupClassifier(ClassifierMixin, _MixupEstimator):  # type: ignore[misc]
         x, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         self.classes_, index = np.unique(labels, return_inverse=True)
-        # A single class is predicted for sure, which takes an output all the same.
+        # A single class is predicted with certainty, which takes an output all the same.
         self._train(x, np.eye(len(self.classes_))[index], nn.functional.cross_entropy)
         return self
 

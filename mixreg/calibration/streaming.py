@@ -1,49 +1,50 @@
 """The calibration measures as objects that take one batch at a time.
 
+    ece = ExpectedCalibrationError()
+    for logits, labels in batches:
+        ece.update(logits, labels)
+    ece.compute()
+
 Each keeps a fixed number of float64 sums, however many samples pass, and gives what the function of the same name gives
-on all samples at once (equal-mass ECE: nearly, see there). The interface is that of `torchmetrics.Metric`: `update`,
-`compute`, `reset`, calling the object (the batch's own value), `merge_state`, `clone`, `.to(device)`; `compute` sums
-over `torch.distributed` processes.
+on all samples at once (equal-mass ECE: nearly, see there). Sums add up over batches, over objects (`merge`) and over
+`torch.distributed` processes (`compute`). `mixreg.adapters.torchmetrics` makes a `torchmetrics.Metric` of any of them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from copy import deepcopy
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from mixreg._support.processes import sum_over_processes
 from mixreg.calibration import bins as binning
 from mixreg.calibration import scores
 from mixreg.calibration.predictions import Predictions, confidences_and_hits, predictions
-from mixreg.distributed import sum_over_processes
-from mixreg.targets import validate_num_classes
+from mixreg.losses.targets import validate_num_classes
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
-class StreamingMetric(nn.Module, ABC):
+class StreamingMetric(ABC):
     """A measure that is a function of sums over samples.
 
     Args:
+        shape: of the sums.
         probabilities: whether `update` receives probabilities instead of logits.
-        sync_on_compute: whether `compute` sums over processes.
+
+    Attributes:
+        sums: of the samples seen so far, by this object in this process; float64.
+        higher_is_better: None where a larger value is neither better nor worse.
     """
 
-    is_differentiable: ClassVar[bool] = False
     higher_is_better: ClassVar[bool | None] = False
-    full_state_update: ClassVar[bool] = False
 
-    sums: Tensor
-
-    def __init__(self, shape: tuple[int, ...], probabilities: bool = False, sync_on_compute: bool = True) -> None:
-        super().__init__()
+    def __init__(self, shape: tuple[int, ...], probabilities: bool = False) -> None:
         self.probabilities = probabilities
-        self.sync_on_compute = sync_on_compute
-        # Not part of a model's weights, as in torchmetrics.
-        self.register_buffer("sums", torch.zeros(shape, dtype=torch.float64), persistent=False)
-        self.update_count = 0
+        self.sums = torch.zeros(shape, dtype=torch.float64)
 
     @abstractmethod
     def _sums_of(self, given: Predictions, labels: Tensor) -> Tensor:
@@ -51,75 +52,52 @@ class StreamingMetric(nn.Module, ABC):
 
     @abstractmethod
     def _value_of(self, sums: Tensor) -> Any:
-        """The measure, from the sums over all samples."""
+        """The measure, from the sums over all samples, of which there is at least one."""
 
-    def _batch_sums(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def batch_sums(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """One batch's sums, which are not taken in; logits: n × c (or n), labels: n."""
         return self._sums_of(predictions(logits, labels, self.probabilities), labels)
 
-    @property
-    def update_called(self) -> bool:
-        """Whether there is anything to compute from."""
-        return self.update_count > 0
-
-    def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Take in a batch; logits: n × c (or n), labels: n."""
-        self._add(self._batch_sums(logits, labels))
-
-    def _add(self, sums: Tensor, updates: int = 1) -> None:
-        self.sums += sums.to(self.sums.device)
-        self.update_count += updates
-
-    def compute(self) -> Any:
-        """The measure over all batches so far, of all processes."""
-        sums = sum_over_processes(self.sums) if self.sync_on_compute else self.sums
+    def value(self, sums: Tensor) -> Any:
+        """The measure of the samples that `sums` are of."""
         if not bool(sums.any()):
             raise ValueError(f"{type(self).__name__} has seen no sample yet: call update(logits, labels) first")
         return self._value_of(sums)
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Any:
-        """Take in a batch and return the measure of that batch alone, on this process alone."""
-        sums = self._batch_sums(logits, labels)
-        self._add(sums)
-        return self._value_of(sums)
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Take in a batch; logits: n × c (or n), labels: n."""
+        self._add(self.batch_sums(logits, labels))
+
+    def compute(self) -> Any:
+        """The measure over all batches so far, of all processes."""
+        return self.value(sum_over_processes(self.sums))
 
     def reset(self) -> None:
         """Forget all batches."""
-        self.sums.zero_()
-        self.update_count = 0
+        self.sums = torch.zeros_like(self.sums)
 
-    def merge_state(self, other: StreamingMetric) -> None:
-        """Take in everything that `other`, of the same kind and settings, has seen."""
+    def merge(self, other: StreamingMetric) -> Self:
+        """Take in everything that `other`, of the same kind and settings, has seen (and return this one)."""
         if type(other) is not type(self) or other._settings() != self._settings():
             raise ValueError(f"cannot merge {other!r} into {self!r}: they must be of one kind with the same settings")
-        self._add(other.sums, other.update_count)
+        self._add(other.sums)
+        return self
+
+    def to(self, device: torch.device | str) -> Self:
+        """Keep the sums on `device` from now on; batches may be anywhere."""
+        self.sums = self.sums.to(device)
+        return self
+
+    def _add(self, sums: Tensor) -> None:
+        # Not in place: sums that were made in inference mode cannot be changed outside it.
+        self.sums = self.sums + sums.to(self.sums.device)
 
     def _settings(self) -> dict[str, Any]:
-        names = ("bins", "equal_mass", "num_classes", "probabilities")
-        return {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return {name: value for name, value in sorted(vars(self).items()) if name != "sums"}
 
-    def extra_repr(self) -> str:
-        """Shown by `print(metric)`."""
-        return ", ".join(f"{name}={value}" for name, value in self._settings().items())
-
-    @property
-    def metric_state(self) -> dict[str, Tensor]:
-        """The sums, under their name."""
-        return {"sums": self.sums}
-
-    @property
-    def device(self) -> torch.device:
-        """Where the sums are."""
-        return self.sums.device
-
-    def clone(self) -> StreamingMetric:
-        """An independent copy."""
-        return deepcopy(self)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> StreamingMetric:
-        # Follow the model to its device but not to its precision: float16 cannot count past 2048.
-        device = fn(torch.empty(0, device=self.sums.device)).device
-        self.sums = self.sums.to("cpu" if device.type == "mps" else device)
-        return self
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value}" for name, value in self._settings().items())
+        return f"{type(self).__name__}({settings})"
 
 
 class ExpectedCalibrationError(StreamingMetric):
@@ -135,15 +113,10 @@ class ExpectedCalibrationError(StreamingMetric):
     LOG_ODDS_RANGE = (-14.0, 17.0)
 
     def __init__(
-        self,
-        bins: int = binning.DEFAULT_BINS,
-        *,
-        equal_mass: bool = False,
-        probabilities: bool = False,
-        sync_on_compute: bool = True,
+        self, bins: int = binning.DEFAULT_BINS, *, equal_mass: bool = False, probabilities: bool = False
     ) -> None:
         cells = binning.validate_bins(bins) * (self.CELLS_PER_BIN if equal_mass else 1)
-        super().__init__((cells, 3), probabilities, sync_on_compute)
+        super().__init__((cells, 3), probabilities)
         self.bins, self.equal_mass = bins, equal_mass
 
     def _sums_of(self, given: Predictions, labels: Tensor) -> Tensor:
@@ -162,10 +135,8 @@ class ExpectedCalibrationError(StreamingMetric):
 class _OverBins(StreamingMetric):
     """Anything that is read off the sums over equal-width bins of the top prediction."""
 
-    def __init__(
-        self, bins: int = binning.DEFAULT_BINS, *, probabilities: bool = False, sync_on_compute: bool = True
-    ) -> None:
-        super().__init__((binning.validate_bins(bins), 3), probabilities, sync_on_compute)
+    def __init__(self, bins: int = binning.DEFAULT_BINS, *, probabilities: bool = False) -> None:
+        super().__init__((binning.validate_bins(bins), 3), probabilities)
         self.bins = bins
 
     def _sums_of(self, given: Predictions, labels: Tensor) -> Tensor:
@@ -200,18 +171,11 @@ class ConfidenceHistogram(_OverBins):
 class ClasswiseCalibrationError(StreamingMetric):
     """Streaming classwise ECE."""
 
-    def __init__(
-        self,
-        num_classes: int,
-        bins: int = binning.DEFAULT_BINS,
-        *,
-        probabilities: bool = False,
-        sync_on_compute: bool = True,
-    ) -> None:
+    def __init__(self, num_classes: int, bins: int = binning.DEFAULT_BINS, *, probabilities: bool = False) -> None:
         classes = validate_num_classes(num_classes)
         if classes is None:
             raise TypeError("ClasswiseCalibrationError needs num_classes, got None")
-        super().__init__((classes, binning.validate_bins(bins), 3), probabilities, sync_on_compute)
+        super().__init__((classes, binning.validate_bins(bins), 3), probabilities)
         self.num_classes, self.bins = classes, bins
 
     def _sums_of(self, given: Predictions, labels: Tensor) -> Tensor:
@@ -227,8 +191,8 @@ class ClasswiseCalibrationError(StreamingMetric):
 class _Mean(StreamingMetric):
     """The mean of a per-sample score."""
 
-    def __init__(self, *, probabilities: bool = False, sync_on_compute: bool = True) -> None:
-        super().__init__((2,), probabilities, sync_on_compute)
+    def __init__(self, *, probabilities: bool = False) -> None:
+        super().__init__((2,), probabilities)
 
     def _value_of(self, sums: Tensor) -> Tensor:
         return scores.mean_of(sums)

@@ -12,7 +12,7 @@ import click
 from mixreg.commands.errors import one_line_errors
 
 if TYPE_CHECKING:
-    from mixreg.data.fetch import Progress
+    from mixreg.data.fetch import DownloadProgress
 
 
 @click.group()
@@ -90,7 +90,7 @@ def get_data(name: str, base: str | None, again: bool) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def _progress() -> Iterator[DownloadProgress]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mixreg.evaluation.table import Outputs
 
 Rows = list[dict[str, Any]]
+# A run's network and method, where they are code of one's own.
+OwnCode = tuple[str | None, str | None]
 
 
 @click.command()
@@ -41,6 +43,7 @@ Rows = list[dict[str, Any]]
 )
 @click.option("--figures", type=click.Path(file_okay=False, path_type=Path), help="Folder for pictures.")
 @click.option("--model", metavar="MODULE:FACTORY", help="The network's code, if the run's is your own.")
+@click.option("--method", metavar="MODULE:CLASS", help="The method's code, if the run's is your own.")
 @click.option("--device", default="cpu", show_default=True, help="Where to run the network.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 @one_line_errors
@@ -53,10 +56,11 @@ def evaluate(
     baseline: Path | None,
     figures: Path | None,
     model: str | None,
+    method: str | None,
     device: str,
     as_json: bool,
 ) -> None:
-    """What a trained network is worth: accuracy, cross-entropy, ECE and Brier score.
+    """Evaluate a trained network: accuracy, cross-entropy, ECE and Brier score.
 
     Plain and rescaled, each before and after temperature scaling. Temperatures are fitted on what the run held out of
     its training set, never on test data.
@@ -90,10 +94,10 @@ def evaluate(
     else:
         assert run is not None
         with Console(stderr=True).status(f"Evaluating {run}"):
-            test, held, caption = _of_run(run, model, data, device)
+            test, held, caption = _of_run(run, (model, method), data, device)
     fitted = tables.temperatures(held)
     rows = tables.table(test, fitted)
-    others = [_on_shifted(run, model, spec, fitted, baseline, device) for spec in shifted if run is not None]
+    others = [_on_shifted(run, (model, method), spec, fitted, baseline, device) for spec in shifted if run is not None]
     if as_json:
         content = {"test": rows, "shifted": others} if others else rows
         click.echo(json.dumps(_finite(content), indent=1, allow_nan=False))
@@ -119,11 +123,11 @@ def _finite(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def _of_run(run: Path, model: str | None, data: str | None, device: str) -> tuple[Outputs, Outputs | None, str]:
+def _of_run(run: Path, own: OwnCode, data: str | None, device: str) -> tuple[Outputs, Outputs | None, str]:
     from mixreg.evaluation.table import of_run
-    from mixreg.training.run import load_trained
+    from mixreg.training.trained import load_trained
 
-    trained = load_trained(run, model)
+    trained = load_trained(run, *own)
     test, held = of_run(trained, data, device)
     config = trained.config
     caption = (
@@ -134,7 +138,7 @@ def _of_run(run: Path, model: str | None, data: str | None, device: str) -> tupl
 
 
 def _on_shifted(
-    run: Path, model: str | None, spec: str, fitted: dict[str, float], baseline: Path | None, device: str
+    run: Path, own: OwnCode, spec: str, fitted: dict[str, float], baseline: Path | None, device: str
 ) -> dict[str, Any]:
     """All that is known of a run on one shifted set."""
     from rich.console import Console
@@ -148,19 +152,19 @@ def _on_shifted(
         mean_corruption_error,
         summary,
     )
-    from mixreg.training.run import load_trained
+    from mixreg.training.trained import load_trained
 
-    trained = load_trained(run, model)
+    trained = load_trained(run, *own)
     kind, _, folder = spec.partition(":")
     if bool(folder) == (kind == "corruptions"):
         raise ValueError(f"--shifted takes LAYOUT:FOLDER, or corruptions alone, got {spec!r}")
     if kind == "corruptions":
         if Path(trained.config.data).is_dir():
             raise ValueError(f"corruptions are made of images in memory, and {trained.config.data} is a folder")
-        own = load(trained.config.data)
-        if not own.is_images:
-            raise ValueError(f"corruptions are made of images, and {own.name} holds features")
-        chosen = generated(own.test)
+        dataset = load(trained.config.data)
+        if not dataset.is_images:
+            raise ValueError(f"corruptions are made of images, and {dataset.name} holds features")
+        chosen = generated(dataset.test)
     else:
         chosen = open_shifted(kind, Path(folder), trained.config.image_size)
     with Console(stderr=True).status(spec) as status:

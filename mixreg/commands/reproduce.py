@@ -16,7 +16,7 @@ from mixreg.commands.errors import one_line_errors
 if TYPE_CHECKING:
     from mixreg.experiments.claims import Claim
     from mixreg.experiments.store import Run
-    from mixreg.experiments.sweep import Report, State
+    from mixreg.experiments.sweep import OnProgress, SweepProgress
 
 
 # Each holds its data in memory.
@@ -24,7 +24,7 @@ _MOST_WORKERS = 8
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME | MODULE:EXPERIMENT]...")
 @click.option("--scale", default="laptop", show_default=True, help="smoke (seconds), laptop (minutes) or paper.")
 @click.option(
     "--set",
@@ -69,9 +69,9 @@ def reproduce(
 ) -> None:
     """Reproduce experiments of the paper: figures, tables, and a verdict on every claim.
 
-    Without NAME, all experiments (`--list`) whose data is at hand. Finished runs are kept in OUT/results.sqlite: the
-    same command again carries out only what is missing, after a kill too. The report OUT/report.html covers everything
-    that was reproduced in the folder.
+    Without NAME, all experiments (`--list`) whose data is at hand; one of your own is MODULE:EXPERIMENT. Finished runs
+    are kept in OUT/results.sqlite: the same command again carries out only what is missing, after a kill too. The
+    report OUT/report.html covers everything that was reproduced in the folder.
 
     \b
     Examples:
@@ -80,24 +80,27 @@ def reproduce(
       mixreg reproduce rescaling ood --scale paper --set model=lenet --set epochs=20 --workers 2
       mixreg reproduce --scale paper --ray auto --cpus 4 --gpus 1
       mixreg reproduce --redraw --out reproduction
+      mixreg reproduce package.module:EXPERIMENT --scale smoke
     """
     for option, value, least in (("--workers", workers, 1), ("--cpus", cpus, 1), ("--gpus", gpus, 0)):
         if value < least:
             raise click.UsageError(f"{option} must be at least {least}, got {value:g}.")
     if listed:
         return _print_list()
-    if redraw and (names or changes):
-        raise click.UsageError("--redraw takes no experiments and no sizes: it draws all that the folder holds.")
+    if redraw and (changes or not all(":" in name for name in names)):
+        raise click.UsageError(
+            "--redraw takes no experiments of the paper and no sizes: it draws all that the folder holds."
+        )
     from mixreg.experiments.reproduce import draw
     from mixreg.experiments.reproduce import reproduce as carry_out
     from mixreg.experiments.sweep import Workers
 
     if redraw:
-        found = draw(out)
+        found = draw(out, names)
     else:
         sizes = dict(_size(change) for change in changes)
-        with _progress() as report:
-            found = carry_out(names, scale, out, Workers(workers, ray_address, cpus, gpus), report, sizes)
+        with _progress_shown() as on_progress:
+            found = carry_out(names, scale, out, Workers(workers, ray_address, cpus, gpus), on_progress, sizes)
     if as_json:
         click.echo((out / "claims.json").read_text().rstrip())
     else:
@@ -130,7 +133,7 @@ def _print_list() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from mixreg.experiments.reproduce import EXPERIMENTS
+    from mixreg.experiments.registry import EXPERIMENTS
 
     table = Table("name", "paper", "what", box=None)
     for experiment in EXPERIMENTS.values():
@@ -139,7 +142,7 @@ def _print_list() -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Report]:
+def _progress_shown() -> Iterator[OnProgress]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -156,27 +159,27 @@ def _progress() -> Iterator[Report]:
         # In a log file, a line for each finished run.
         told = -1
 
-        def tell(state: State) -> None:
+        def print_line(progress: SweepProgress) -> None:
             nonlocal told
-            if state.finished > told:
-                told = state.finished
-                last = "" if state.last is None else f", last: {_described(state.last)}"
-                click.echo(f"{state.finished} of {state.total} runs are finished{last}", err=True)
+            if progress.finished > told:
+                told = progress.finished
+                last = "" if progress.last is None else f", last: {_described(progress.last)}"
+                click.echo(f"{progress.finished} of {progress.total} runs are finished{last}", err=True)
 
-        yield tell
+        yield print_line
         return
     with Progress(*columns, console=console, transient=True, speed_estimate_period=3600) as bars:
         task = bars.add_task("starting", total=None, count="")
 
-        def report(state: State) -> None:
-            described = "running" if state.last is None else f"running, last: {_described(state.last)}"
+        def move_bar(progress: SweepProgress) -> None:
+            described = "running" if progress.last is None else f"running, last: {_described(progress.last)}"
             if bars.tasks[0].total is None:
                 # What earlier commands did says nothing about this one's speed.
-                bars.reset(task, total=state.total, completed=state.done, count="")  # type: ignore[arg-type]
-            counted = f"{state.finished}/{state.total}"
-            bars.update(task, completed=state.done, description=described, count=counted)
+                bars.reset(task, total=progress.total, completed=progress.done, count="")  # type: ignore[arg-type]
+            counted = f"{progress.finished}/{progress.total}"
+            bars.update(task, completed=progress.done, description=described, count=counted)
 
-        yield report
+        yield move_bar
 
 
 def _described(run: Run) -> str:
@@ -198,10 +201,9 @@ def _print_claims(claims: list[Claim]) -> None:
     table = Table("claim", "measured", "difference", "p", "verdict")
     for claim in claims:
         for index, part in enumerate(claim.parts):
-            name = claim.name if index == 0 else ""
             colour = colours.get(part.verdict, "yellow")
-            shown = f"[{colour}]{part.verdict}[/{colour}]"
-            table.add_row(name, part.about, difference(part), p_value(part), shown)
+            verdict = f"[{colour}]{part.verdict}[/{colour}]"
+            table.add_row("" if index else claim.name, part.about, difference(part), p_value(part), verdict)
         if not claim.parts:
             table.add_row(claim.name, claim.statement, "", "", f"[yellow]{claim.verdict}[/yellow]")
     Console(width=160).print(table)

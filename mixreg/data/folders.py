@@ -1,7 +1,7 @@
 """Images in folders: read by worker processes, cropped as ImageNet's are.
 
 `DIR/train/CLASS/*` and `DIR/val/CLASS/*` (or test). Classes are the sorted folder names. The random crop of an image is
-drawn from a stream named by seed, epoch and image: it does not depend on workers or on where a run goes on.
+drawn from a stream named by seed, epoch and image: it does not depend on workers or on where a run resumes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from mixreg._support.random import stream, uniform
 from mixreg.data.arrays import DataError
 from mixreg.data.formats import naming
-from mixreg.streams import stream
 
 ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp"}
 # The statistics that published ImageNet networks were trained with.
@@ -76,9 +76,9 @@ def centre_crop(image: Image.Image, size: int) -> Image.Image:
 def random_crop(image: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
     """A window of 8 to 100 % of the area and of aspect 3/4 to 4/3, scaled to size × size and mirrored half the time."""
     width, height = image.size
-    mirrored = float(torch.rand((), generator=generator)) < 0.5
+    mirrored = float(uniform((), generator)) < 0.5
     for _ in range(10):
-        area, aspect, across, down = torch.rand(4, generator=generator, dtype=torch.float64).tolist()
+        area, aspect, across, down = uniform((4,), generator, torch.float64).tolist()
         area = width * height * (0.08 + 0.92 * area)
         aspect = math.exp(math.log(3 / 4) + aspect * math.log(16 / 9))
         w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))

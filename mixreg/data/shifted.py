@@ -24,7 +24,7 @@ from mixreg.data.corruptions import CORRUPTIONS, corrupted_splits
 from mixreg.data.folders import ImageFiles, class_folders, images_in, read_batches
 from mixreg.data.formats import naming
 
-Batches = Iterator[tuple[Tensor, Tensor]]
+ImageBatches = Iterator[tuple[Tensor, Tensor]]
 _BATCH = 500
 
 
@@ -40,7 +40,7 @@ class Part:
 
     name: str
     severity: int
-    batches: Callable[[], Batches]
+    batches: Callable[[], ImageBatches]
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def subsets() -> dict[str, Any]:
     return loaded
 
 
-def _array_batches(split: Split) -> Callable[[], Batches]:
-    def batches() -> Batches:
+def _array_batches(split: Split) -> Callable[[], ImageBatches]:
+    def batches() -> ImageBatches:
         for start in range(0, len(split.y), _BATCH):
             x = torch.from_numpy(np.array(split.x[start : start + _BATCH]))
             yield x.permute(0, 3, 1, 2), torch.from_numpy(np.array(split.y[start : start + _BATCH])).long()
@@ -80,10 +80,10 @@ def _array_batches(split: Split) -> Callable[[], Batches]:
 
 def file_batches(
     paths: list[Path], labels: list[int], size: int, workers: int, border: int = 0
-) -> Callable[[], Batches]:
+) -> Callable[[], ImageBatches]:
     """Images of files, cropped in the middle."""
 
-    def batches() -> Batches:
+    def batches() -> ImageBatches:
         images = ImageFiles(paths, torch.tensor(labels), size, None, border)
         return read_batches(images, [part.tolist() for part in torch.arange(len(paths)).split(100)], 0, workers)
 
@@ -180,7 +180,7 @@ def _objectnet(folder: Path, size: int, workers: int) -> ShiftedSet:
     return _single("objectnet", file_batches(paths, labels, size, workers, border=2), list(names.values()))
 
 
-def _single(kind: str, batches: Callable[[], Batches], members: list[list[int]] | None = None) -> ShiftedSet:
+def _single(kind: str, batches: Callable[[], ImageBatches], members: list[list[int]] | None = None) -> ShiftedSet:
     return ShiftedSet(kind, lambda: iter([Part(kind, 0, batches)]), members)
 
 

@@ -1,1 +1,1 @@
-"""Evaluation: what a trained network is worth, plain and rescaled, before and after temperature scaling."""
+"""Evaluation of trained networks, plain and rescaled, before and after temperature scaling."""

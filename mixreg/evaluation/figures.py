@@ -6,8 +6,9 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mixreg._support.files import write_bytes
 from mixreg.calibration import confidence_histogram, reliability
-from mixreg.files import write_bytes
+from mixreg.report.curves import new_figure
 from mixreg.report.diagrams import reliability_diagram
 
 if TYPE_CHECKING:
@@ -18,11 +19,9 @@ if TYPE_CHECKING:
 
 def draw(test: Outputs, fitted: dict[str, float], caption: str) -> Figure:
     """One column per model: its reliability diagram above the histogram of its confidence."""
-    from matplotlib.figure import Figure
-
     shown = dict(test.logits)
     shown |= {f"{name}, tempered": test.logits[name] / value for name, value in fitted.items()}
-    figure = Figure(figsize=(3.2 * len(shown), 6), layout="constrained")
+    figure = new_figure(3.2 * len(shown), 6)
     axes = figure.subplots(2, len(shown), squeeze=False)
     for column, (name, logits) in enumerate(shown.items()):
         reliability_diagram(axes[0, column], reliability(logits, test.labels), name)
@@ -30,7 +29,7 @@ def draw(test: Outputs, fitted: dict[str, float], caption: str) -> Figure:
         edges = [k / 20 for k in range(20)]
         axes[1, column].bar(edges, (counts / counts.sum()).tolist(), width=1 / 20, align="edge", edgecolor="white")
         axes[1, column].set(xlabel="confidence", xlim=(0, 1), ylabel="fraction of samples" if column == 0 else "")
-    legend = "bars: accuracy at this confidence (light blue: too modest, red: too sure); line: share of samples"
+    legend = "bars: accuracy at this confidence (light blue: under-, red: over-confident); line: share of samples"
     figure.suptitle(f"{caption}\n{legend}", fontsize=9)
     return figure
 

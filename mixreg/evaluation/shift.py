@@ -14,7 +14,7 @@ from mixreg.data.corruptions import BENCHMARK
 from mixreg.data.shifted import Part, ShiftedSet
 from mixreg.evaluation.table import Outputs, outputs
 from mixreg.training.measures import measure
-from mixreg.training.run import Trained
+from mixreg.training.trained import Trained
 
 # AlexNet's mean error over severities on ImageNet-C, by which published mean corruption errors are normalised
 # (Hendrycks and Dietterich, 2019).

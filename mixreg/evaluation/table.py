@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from mixreg.calibration import fit_temperature
 from mixreg.data.arrays import DataError, read_npz
-from mixreg.rescaling import stretch
-from mixreg.theta import scalar_forms
-from mixreg.training.folders import open_batches
+from mixreg.theory.modified import stretch
+from mixreg.theory.theta import scalar_forms
 from mixreg.training.measures import measure, predict
-from mixreg.training.run import Trained
+from mixreg.training.open_batches import open_batches
+from mixreg.training.trained import Trained
 
 
 @dataclass(frozen=True)

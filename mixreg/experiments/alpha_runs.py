@@ -1,28 +1,48 @@
-"""The runs that Figures 4, 5 and 6 share: ERM, and Mixup for several α, each measured plain and rescaled.
+"""The runs that Figures 4, 5 and 6 share: ERM, and Mixup for several α, each evaluated plain and rescaled.
 
-ERM is measured rescaled for every α too. The paper's networks are ResNet-34 (CIFAR) and ResNet-50 (ImageNet) with the
+ERM is evaluated rescaled for every α too. The paper's networks are ResNet-34 (CIFAR) and ResNet-50 (ImageNet) with the
 schedules of `mixreg.training.config.PRESETS`. The paper names no augmentation for CIFAR; none is used here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from mixreg.data.registry import IMAGENET
-from mixreg.experiments.experiment import Results, Sizes, is_at_hand, missing_for_training
-from mixreg.experiments.store import Run
+from mixreg.experiments.experiment import Results, Run, Sizes
+from mixreg.experiments.requirements import is_at_hand, missing_for_training
+from mixreg.experiments.sizes import SizesError
+from mixreg.report.curves import mean_curve
 from mixreg.training.config import PRESETS
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 MEASURES = {"accuracy": "accuracy", "cross_entropy": "cross-entropy", "ece": "ECE"}
-NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "imagenet": "ImageNet", "digits-32": "digits"}
+_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "imagenet": "ImageNet", "digits-32": "digits"}
 _PRESETS = {"resnet34": "cifar-resnet34", "lenet": "cifar-lenet"}
+_NETWORKS = {"lenet": "LeNet", "resnet34": "ResNet-34"}
 # The paper repeats ImageNet less often.
 _MOST_ON_IMAGENET = 5
 _ALPHAS = [0.1, 0.25, 0.5, 1.0, 2.0]
+# Curves over α: which networks (of ERM or of Mixup), which prediction, how they are drawn.
+_CURVES = (
+    ("ERM", False, False, {"color": "C7"}),
+    ("ERM, rescaled", False, True, {"color": "C7", "linestyle": "--"}),
+    ("Mixup", True, False, {"color": "C3"}),
+    ("Mixup, rescaled", True, True, {"color": "C3", "linestyle": "--"}),
+)
+
+# A measure of the networks of one α (0 is ERM) by one predictor ("plain", or the α it is rescaled for); the first
+# dimension are repetitions.
+Values = Callable[[float, str], np.ndarray]
 
 
-def sizes(scale: str) -> dict[str, Any]:
+def sizes_at(scale: str) -> dict[str, Any]:
     """Digits as pictures where CIFAR is not at hand (and always for a smoke test)."""
     paper = {"model": "resnet34", "epochs": 200, "repetitions": 10, "images": 10000, "corruptions": "generated"}
     if scale == "paper":
@@ -38,73 +58,101 @@ def sizes(scale: str) -> dict[str, Any]:
     return small | {"datasets": ["digits-32"], "epochs": 20, "images": 100}
 
 
-def run(chosen: Sizes, data: str, alpha: float, seed: int) -> Run:
+def _run(sizes: Sizes, data: str, alpha: float, seed: int) -> Run:
     """One training run; α = 0 is ERM."""
     config = {
         "data": data,
-        "model": chosen["model"],
+        "model": sizes["model"],
         "method": "mixup" if alpha > 0 else "erm",
         "alpha": alpha or 1.0,
-        "epochs": chosen["epochs"],
+        "epochs": sizes["epochs"],
         "augment": "none",
         "holdout": 0.0,
         "seed": seed,
     }
-    settings: dict[str, Any] = {"rescale": [alpha] if alpha > 0 else list(chosen["alphas"])}
+    settings: dict[str, Any] = {"rescale": [alpha] if alpha > 0 else list(sizes["alphas"])}
     if data == IMAGENET:
-        config |= PRESETS["imagenet-resnet50"] | {"augment": "standard", "epochs": chosen["epochs"]}
+        config |= PRESETS["imagenet-resnet50"] | {"augment": "standard", "epochs": sizes["epochs"]}
     else:
-        config |= {key: PRESETS[_PRESETS[chosen["model"]]][key] for key in ("lr", "drops")}
-        settings["corruptions"] = {"source": chosen["corruptions"], "images": chosen["images"]}
+        config |= {key: PRESETS[_PRESETS[sizes["model"]]][key] for key in ("lr", "drops")}
+        settings["corruptions"] = {"source": sizes["corruptions"], "images": sizes["images"]}
     return Run("training", {"config": config, **settings})
 
 
-def repetitions(chosen: Sizes, data: str) -> int:
+def _repetitions(sizes: Sizes, data: str) -> int:
     """How often a dataset's runs are repeated."""
-    asked: int = chosen["repetitions"]
+    asked: int = sizes["repetitions"]
     return min(asked, _MOST_ON_IMAGENET) if data == IMAGENET else asked
 
 
-def runs(chosen: Sizes) -> list[Run]:
+def runs(sizes: Sizes) -> list[Run]:
     """All of them, one repetition after another."""
+    if sizes["model"] not in _PRESETS:
+        raise SizesError(_unknown_model(sizes))
     return [
-        run(chosen, data, alpha, seed)
-        for seed in range(chosen["repetitions"])
-        for data in chosen["datasets"]
-        if seed < repetitions(chosen, data)
-        for alpha in (0.0, *chosen["alphas"])
+        _run(sizes, data, alpha, seed)
+        for seed in range(sizes["repetitions"])
+        for data in sizes["datasets"]
+        if seed < _repetitions(sizes, data)
+        for alpha in (0.0, *sizes["alphas"])
     ]
 
 
-def results_of(results: Results, chosen: Sizes, data: str, alpha: float) -> list[dict[str, Any]]:
+def select(results: Results, data: str, alpha: float) -> list[dict[str, Any]]:
     """The results of one α (0 is ERM), repetition by repetition."""
-    return [results[run(chosen, data, alpha, seed).key] for seed in range(repetitions(chosen, data))]
+    if alpha == 0:
+        return results.select(data=data, method="erm")
+    return results.select(data=data, method="mixup", alpha=alpha)
 
 
-def missing(chosen: Sizes) -> list[str]:
+def gain(values: Values, measure: str, alpha: float, of_erm: bool = False) -> np.ndarray:
+    """How much better the prediction rescaled for α is than the plain one, of Mixup's networks or ERM's."""
+    sign, trained = 1 if measure == "accuracy" else -1, 0.0 if of_erm else alpha
+    return sign * (values(trained, f"{alpha:g}") - values(trained, "plain"))
+
+
+def plot_over_alpha(axes: Axes, alphas: list[float], values: Values, title: str) -> None:
+    """ERM and Mixup, plain and rescaled; `values` are repetitions."""
+    for name, is_mixup, is_rescaled, style in _CURVES:
+        columns = [values(alpha if is_mixup else 0.0, f"{alpha:g}" if is_rescaled else "plain") for alpha in alphas]
+        mean_curve(axes, alphas, np.stack(columns, 1), name, marker=".", **style)
+    axes.set(xscale="log", xlabel="α", title=title)
+    axes.set_xticks(alphas, [f"{alpha:g}" for alpha in alphas])
+    axes.minorticks_off()
+
+
+def shown_name(data: str) -> str:
+    """What to call a dataset."""
+    return _NAMES.get(data, data)
+
+
+def missing(sizes: Sizes) -> list[str]:
     """What is not at hand or does not fit together."""
-    found = missing_for_training(chosen["datasets"])
-    if chosen["model"] not in _PRESETS:
-        found.append(f"model must be one of {', '.join(_PRESETS)}, got {chosen['model']}")
-    if chosen["corruptions"] != "generated":
-        if len(chosen["datasets"]) > 1:
+    found = missing_for_training(sizes["datasets"])
+    if sizes["model"] not in _PRESETS:
+        found.append(_unknown_model(sizes))
+    if sizes["corruptions"] != "generated":
+        if len(sizes["datasets"]) > 1:
             found.append("a folder of corruptions belongs to one dataset: choose it with --set datasets=NAME")
-        if not Path(chosen["corruptions"]).is_dir():
-            found.append(f"{chosen['corruptions']} is not a folder of corrupted images")
+        if not Path(sizes["corruptions"]).is_dir():
+            found.append(f"{sizes['corruptions']} is not a folder of corrupted images")
     return found
 
 
-def made_with(chosen: Sizes) -> str:
+def _unknown_model(sizes: Sizes) -> str:
+    return f"model must be one of {', '.join(_PRESETS)}, got {sizes['model']}"
+
+
+def caption(sizes: Sizes) -> str:
     """What the figures say of their runs."""
-    networks = {"lenet": "LeNet", "resnet34": "ResNet-34"}
-    parts = [f"{networks[chosen['model']]}, {_schedule(_PRESETS[chosen['model']], chosen)}, no augmentation"]
-    if IMAGENET in chosen["datasets"]:
-        most = repetitions(chosen, IMAGENET)
-        schedule = _schedule("imagenet-resnet50", chosen)
+    parts = [f"{_NETWORKS[sizes['model']]}, {_schedule(_PRESETS[sizes['model']], sizes)}, no augmentation"]
+    if IMAGENET in sizes["datasets"]:
+        most = _repetitions(sizes, IMAGENET)
+        schedule = _schedule("imagenet-resnet50", sizes)
         parts.append(f"ImageNet: ResNet-50, {schedule}, crops and flips, {most} repetitions")
-    return f"{'; '.join(parts)}; mean and 95 % interval of {chosen['repetitions']} repetitions"
+    return f"{'; '.join(parts)}; mean and 95 % interval of {sizes['repetitions']} repetitions"
 
 
-def _schedule(preset: str, chosen: Sizes) -> str:
+def _schedule(preset: str, sizes: Sizes) -> str:
     drops = ", ".join(f"{drop:.0%}" for drop in PRESETS[preset]["drops"])
-    return f"SGD with step {PRESETS[preset]['lr']:g} (÷ 10 after {drops} of {chosen['epochs']} epochs)"
+    return f"SGD with learning rate {PRESETS[preset]['lr']:g}, divided by 10 after {drops} of {sizes['epochs']} epochs"

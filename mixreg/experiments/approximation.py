@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mixreg.experiments import lenet_runs
-from mixreg.experiments.claims import Claim, stays_within
-from mixreg.experiments.experiment import Experiment, Results, Sizes, Table
-from mixreg.experiments.store import Run
+from mixreg.experiments import lenet_runs, trained
+from mixreg.experiments.claims import stays_within
+from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
+from mixreg.report.curves import mean_curve, new_figure
+from mixreg.report.intervals import interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,58 +20,48 @@ LOSS_MARGIN, ACCURACY_MARGIN = 0.1, 0.02
 
 
 def runs(sizes: Sizes) -> list[Run]:
-    """Mixup and approximate Mixup."""
     return lenet_runs.runs(sizes, _METHODS)
 
 
-def _curves(results: Results, sizes: Sizes, method: str, measure: str, predictor: str = "plain") -> list[list[float]]:
+def _curves(results: Results, method: str, measure: str, predictor: str = "plain") -> list[list[float]]:
     """Repetitions × epochs."""
-    logs = [result["log"] for result in lenet_runs.repetitions(results, sizes, method)]
+    logs = [result["log"] for result in results.select(method=method)]
     if measure == "train_loss":
         return [[record["train_loss"] for record in log] for log in logs]
     return [[record["test"][predictor][measure] for record in log] for log in logs]
 
 
-def _final(*arguments: Any) -> list[float]:
-    return [curve[-1] for curve in _curves(*arguments)]
+def _final(results: Results, method: str, measure: str, predictor: str = "plain") -> list[float]:
+    return [curve[-1] for curve in _curves(results, method, measure, predictor)]
 
 
 def figure(results: Results, sizes: Sizes) -> Figure:
     """Train loss, test loss and test accuracy over epochs."""
-    from matplotlib.figure import Figure
-
-    from mixreg.report.curves import caption, mean_curve
-
-    drawing = Figure(figsize=(13, 4.2), layout="constrained")
+    drawing = new_figure(13, 4.2)
     left, middle, right = drawing.subplots(1, 3)
     epochs = range(1, sizes["epochs"] + 1)
     for method in _METHODS:
         name, colour = lenet_runs.METHODS[method], lenet_runs.COLOURS[method]
-        mean_curve(left, epochs, _curves(results, sizes, method, "train_loss"), name, color=colour)
+        mean_curve(left, epochs, _curves(results, method, "train_loss"), name, color=colour)
         for predictor, suffix in _PREDICTORS.items():
             style = {"color": colour, "linestyle": "--" if suffix else "-"}
             for axes, measure in ((middle, "cross_entropy"), (right, "accuracy")):
-                mean_curve(axes, epochs, _curves(results, sizes, method, measure, predictor), name + suffix, **style)
+                mean_curve(axes, epochs, _curves(results, method, measure, predictor), name + suffix, **style)
     left.set(title="train loss (each method's own)", xlabel="epoch")
     middle.set(title="test loss (cross-entropy)", xlabel="epoch")
     right.set(title="test accuracy", xlabel="epoch")
     right.legend(fontsize=8)
-    caption(drawing, lenet_runs.made_with(sizes))
     return drawing
 
 
 def table(results: Results, sizes: Sizes) -> Table:
     """The same at the last epoch."""
-    from mixreg.report.intervals import interval
-
     rows = []
     for method in _METHODS:
         for predictor, suffix in _PREDICTORS.items():
-            values = [
-                _final(results, sizes, method, "train_loss"),
-                *(_final(results, sizes, method, measure, predictor) for measure in ("cross_entropy", "accuracy")),
-            ]
-            rows.append([lenet_runs.METHODS[method] + suffix, *(f"{interval(found):.3f}" for found in values)])
+            measures = ("train_loss", "cross_entropy", "accuracy")
+            cells = [f"{interval(_final(results, method, measure, predictor)):.3f}" for measure in measures]
+            rows.append([lenet_runs.METHODS[method] + suffix, *cells])
     return Table(["method", "train loss", "test cross-entropy", "test accuracy"], rows)
 
 
@@ -79,8 +70,8 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
     parts = [
         stays_within(
             f"{label}, approximate − Mixup, at the end (margin {margin:g})",
-            _final(results, sizes, "approximate", measure),
-            _final(results, sizes, "mixup", measure),
+            _final(results, "approximate", measure),
+            _final(results, "mixup", measure),
             margin,
         )
         for measure, label, margin in (
@@ -94,13 +85,15 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
 
 
 EXPERIMENT = Experiment(
-    "approximation",
-    "Figure 2",
-    "Train loss, test loss and accuracy over epochs: Mixup and approximate Mixup.",
-    lenet_runs.sizes,
-    runs,
-    figure,
-    table,
-    claims,
-    lenet_runs.missing,
+    name="approximation",
+    paper="Figure 2",
+    title="Train loss, test loss and accuracy over epochs: Mixup and approximate Mixup.",
+    sizes_at=lenet_runs.sizes_at,
+    kinds=trained.KINDS,
+    runs=runs,
+    caption=lenet_runs.caption,
+    figure=figure,
+    table=table,
+    claims=claims,
+    missing=lenet_runs.missing,
 )

@@ -21,8 +21,8 @@ REPRODUCED, NOT_REPRODUCED, NOT_TESTABLE = "reproduced", "not reproduced", "not 
 
 
 @dataclass(frozen=True)
-class Part:
-    """One comparison: the mean of paired differences, half its 95 % interval, the one-sided p-value."""
+class Comparison:
+    """One part of a claim: the mean of paired differences, half its 95 % interval, the one-sided p-value."""
 
     about: str
     difference: float
@@ -39,7 +39,7 @@ class Claim:
     name: str
     statement: str
     source: str
-    parts: tuple[Part, ...]
+    parts: tuple[Comparison, ...]
 
     @property
     def verdict(self) -> str:
@@ -51,11 +51,15 @@ class Claim:
         return REPRODUCED
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
         return asdict(self) | {"verdict": self.verdict}
 
 
-def exceeds(about: str, larger: Sequence[float], smaller: Sequence[float]) -> Part:
+def is_positive(about: str, differences: Sequence[float]) -> Comparison:
+    """That paired differences are positive."""
+    return exceeds(about, differences, [0.0] * len(differences))
+
+
+def exceeds(about: str, larger: Sequence[float], smaller: Sequence[float]) -> Comparison:
     """That `larger` exceeds `smaller`, pair by pair."""
     from scipy import stats
 
@@ -63,27 +67,33 @@ def exceeds(about: str, larger: Sequence[float], smaller: Sequence[float]) -> Pa
     n = len(differences)
     mean = sum(differences) / n
     if n < FEWEST:
-        return Part(about, mean, None, None, n, NOT_TESTABLE)
+        return Comparison(about, mean, None, None, n, NOT_TESTABLE)
     spread = math.sqrt(sum((d - mean) ** 2 for d in differences) / (n - 1) / n)
     if spread == 0:
         p_value = 0.0 if mean > 0 else 1.0
-        return Part(about, mean, 0.0, p_value, n, REPRODUCED if mean > 0 else NOT_REPRODUCED)
+        return Comparison(about, mean, 0.0, p_value, n, REPRODUCED if mean > 0 else NOT_REPRODUCED)
     p_value = float(stats.t.sf(mean / spread, n - 1))
     half_width = float(stats.t.ppf(0.975, n - 1)) * spread
-    return Part(about, mean, half_width, p_value, n, REPRODUCED if p_value < LEVEL else NOT_REPRODUCED)
+    return Comparison(about, mean, half_width, p_value, n, REPRODUCED if p_value < LEVEL else NOT_REPRODUCED)
 
 
-def always(about: str, values: Sequence[float], slack: float) -> Part:
+def always(about: str, values: Sequence[float], slack: float) -> Comparison:
     """What a theorem says of every repetition: that `values` are positive, up to the `slack` of rounding."""
-    part = exceeds(about, [value + slack for value in values], [0.0] * len(values))
-    is_broken = part.verdict == REPRODUCED and min(values) < -slack
-    return replace(part, difference=part.difference - slack, verdict=NOT_REPRODUCED if is_broken else part.verdict)
+    tested = is_positive(about, [value + slack for value in values])
+    is_broken = tested.verdict == REPRODUCED and min(values) < -slack
+    verdict = NOT_REPRODUCED if is_broken else tested.verdict
+    return replace(tested, difference=tested.difference - slack, verdict=verdict)
 
 
-def stays_within(about: str, first: Sequence[float], second: Sequence[float], margin: float) -> Part:
+def vanishes(about: str, values: Sequence[float], margin: float) -> Comparison:
+    """That `values` are 0 up to `margin`."""
+    return stays_within(about, values, [0.0] * len(values), margin)
+
+
+def stays_within(about: str, first: Sequence[float], second: Sequence[float], margin: float) -> Comparison:
     """That two paired measurements agree up to `margin`: both one-sided tests against it reject (TOST)."""
     lower = exceeds(about, [a + margin for a in first], second)
     upper = exceeds(about, [b + margin for b in second], first)
-    weaker = max((lower, upper), key=lambda part: -1.0 if part.p_value is None else part.p_value)
+    weaker = max((lower, upper), key=lambda test: -1.0 if test.p_value is None else test.p_value)
     difference = lower.difference - margin
-    return Part(about, difference, lower.half_width, weaker.p_value, weaker.repetitions, weaker.verdict)
+    return Comparison(about, difference, lower.half_width, weaker.p_value, weaker.repetitions, weaker.verdict)

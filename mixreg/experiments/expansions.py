@@ -15,11 +15,12 @@ import torch
 from torch import nn
 
 from mixreg import risk
-from mixreg.experiments.claims import Claim, Part, exceeds, stays_within
-from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, rounded
-from mixreg.experiments.store import Run
-from mixreg.mixing import Mixup
-from mixreg.streams import stream, stream_seed
+from mixreg._support.random import stream, stream_seed
+from mixreg.experiments.claims import Comparison, exceeds, vanishes
+from mixreg.experiments.experiment import Claim, Experiment, Progress, Results, Run, Sizes, Table, rounded
+from mixreg.methods.mixup import Mixup
+from mixreg.report.curves import mean_curve, new_figure
+from mixreg.report.intervals import interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +34,7 @@ _CURVES = {
 MARGIN = 1e-3
 
 
-def sizes(scale: str) -> dict[str, Any]:
+def sizes_at(scale: str) -> dict[str, Any]:
     """More points, α and repetitions with the scale."""
     samples, points, steps, repetitions = {
         "smoke": (20, 4, 50, 3),
@@ -43,15 +44,15 @@ def sizes(scale: str) -> dict[str, Any]:
     return {"samples": samples, "points": points, "steps": steps, "repetitions": repetitions}
 
 
-def alphas(chosen: Sizes) -> list[float]:
+def alphas(sizes: Sizes) -> list[float]:
     """From 0.001 to 1000."""
-    return [float(f"{alpha:.4g}") for alpha in np.logspace(-3, 3, chosen["points"])]
+    return [float(f"{alpha:.4g}") for alpha in np.logspace(-3, 3, sizes["points"])]
 
 
-def runs(chosen: Sizes) -> list[Run]:
+def runs(sizes: Sizes) -> list[Run]:
     """One network per repetition."""
-    shared = {"samples": chosen["samples"], "steps": chosen["steps"], "alphas": alphas(chosen)}
-    return [Run("expansions", {**shared, "seed": seed}) for seed in range(chosen["repetitions"])]
+    shared = {"samples": sizes["samples"], "steps": sizes["steps"], "alphas": alphas(sizes)}
+    return [Run("expansions", {**shared, "seed": seed}) for seed in range(sizes["repetitions"])]
 
 
 def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
@@ -72,11 +73,9 @@ def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[
         optimizer.step()
     found: dict[str, list[float]] = {name: [] for name in _CURVES}
     for done, alpha in enumerate(settings["alphas"], start=1):
-        exact = risk.mixup(net, x, y, alpha)
-        assert isinstance(exact, torch.Tensor)
-        found["exact"].append(float(exact))
-        for name in ("modified", "unmixed"):
-            found[name].append(float(risk.quadratic(net, x, y, alpha, expansion=name).total))
+        found["exact"].append(float(risk.mixup(net, x, y, alpha)))
+        found["modified"].append(float(risk.quadratic(net, x, y, alpha).total))
+        found["unmixed"].append(float(risk.unmixed(net, x, y, alpha).total))
         progress(done / len(settings["alphas"]))
     errors = {
         name: [abs(a / b - 1) for a, b in zip(found[name], found["exact"], strict=True)]
@@ -85,61 +84,60 @@ def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[
     return rounded(found | {"errors": errors})
 
 
-def _rows(results: Results, chosen: Sizes, name: str, of_errors: bool = False) -> np.ndarray:
+def _rows(results: Results, name: str) -> np.ndarray:
     """Repetitions × α."""
-    found = [results[run.key] for run in runs(chosen)]
-    return np.array([one["errors"][name] if of_errors else one[name] for one in found])
+    return np.array([found[name] for found in results.select()])
 
 
-def figure(results: Results, chosen: Sizes) -> Figure:
+def _errors(results: Results, name: str) -> np.ndarray:
+    """Relative ones, repetitions × α."""
+    return np.array([found["errors"][name] for found in results.select()])
+
+
+def caption(sizes: Sizes) -> str:
+    return (
+        f"2–16–2 tanh network trained with Mixup (α = 1, {sizes['steps']} steps) on two moons, {sizes['samples']} "
+        f"points, noise 0.2; exact risk over all pairs; mean and 95 % interval of {sizes['repetitions']} repetitions"
+    )
+
+
+def figure(results: Results, sizes: Sizes) -> Figure:
     """Risks on the left, relative errors on the right."""
-    from matplotlib.figure import Figure
-
-    from mixreg.report.curves import caption, mean_curve
-
-    drawing = Figure(figsize=(11, 4.4), layout="constrained")
+    drawing = new_figure(11, 4.4)
     left, right = drawing.subplots(1, 2)
     for name, (label, style) in _CURVES.items():
-        mean_curve(left, alphas(chosen), _rows(results, chosen, name), label, **style)
+        mean_curve(left, alphas(sizes), _rows(results, name), label, **style)
         if name != "exact":
-            typical = np.exp(np.log(np.maximum(_rows(results, chosen, name, True), 1e-16)).mean(0))
-            right.loglog(alphas(chosen), typical, label=label, **style)
+            typical = np.exp(np.log(np.maximum(_errors(results, name), 1e-16)).mean(0))
+            right.loglog(alphas(sizes), typical, label=label, **style)
     left.set(xscale="log", xlabel="α", title="cross-entropy risk")
     right.set(xlabel="α", title="relative error, geometric mean")
     left.legend(fontsize=8)
-    caption(
-        drawing,
-        f"2–16–2 tanh network trained with Mixup (α = 1, {chosen['steps']} steps) on two moons, {chosen['samples']} "
-        f"points, noise 0.2; exact risk over all pairs; mean and 95 % interval of {chosen['repetitions']} repetitions",
-    )
     return drawing
 
 
-def table(results: Results, chosen: Sizes) -> Table:
+def table(results: Results, sizes: Sizes) -> Table:
     """Risks and errors at some α."""
-    from mixreg.report.intervals import interval
-
-    grid = alphas(chosen)
+    grid = alphas(sizes)
     shown = sorted({round(k * (len(grid) - 1) / 6) for k in range(7)})
     rows = []
     for index in shown:
-        cells = [f"{interval(_rows(results, chosen, name)[:, index].tolist()):.4f}" for name in _CURVES]
-        errors = [f"{_rows(results, chosen, name, True)[:, index].mean():.1e}" for name in ("modified", "unmixed")]
+        cells = [f"{interval(_rows(results, name)[:, index].tolist()):.4f}" for name in _CURVES]
+        errors = [f"{_errors(results, name)[:, index].mean():.1e}" for name in ("modified", "unmixed")]
         rows.append([f"{grid[index]:g}", *cells, *errors])
     heads = ["exact risk", "around modified data", "around unmixed data", "error, modified", "error, unmixed"]
     return Table(["α", *heads], rows)
 
 
-def claims(results: Results, chosen: Sizes) -> list[Claim]:
+def claims(results: Results, sizes: Sizes) -> list[Claim]:
     """Where the expansion becomes exact, and which of the two is closer."""
-    nothing = [0.0] * chosen["repetitions"]
-    ours, theirs = (_rows(results, chosen, name, True) for name in ("modified", "unmixed"))
+    ours, theirs = (_errors(results, name) for name in ("modified", "unmixed"))
     ends = {"0": 0, "∞": -1}
-    values = {name: f"α = {alphas(chosen)[index]:g}" for name, index in ends.items()}
+    values = {name: f"α = {alphas(sizes)[index]:g}" for name, index in ends.items()}
 
-    def exact_at(end: str) -> tuple[Part]:
+    def exact_at(end: str) -> tuple[Comparison]:
         about = f"relative error at {values[end]} (margin {MARGIN:g})"
-        return (stays_within(about, ours[:, ends[end]].tolist(), nothing, MARGIN),)
+        return (vanishes(about, ours[:, ends[end]].tolist(), MARGIN),)
 
     apart = f"relative error at {values['∞']}, unmixed − modified"
     return [
@@ -164,19 +162,21 @@ def claims(results: Results, chosen: Sizes) -> list[Claim]:
     ]
 
 
-def missing(chosen: Sizes) -> list[str]:
+def missing(sizes: Sizes) -> list[str]:
     """Two ends need two points."""
-    return [] if chosen["points"] > 1 else ["points must be at least 2"]
+    return [] if sizes["points"] > 1 else ["points must be at least 2"]
 
 
 EXPERIMENT = Experiment(
-    "expansions",
-    "Discussion, comparison with related work",
-    "The exact Mixup risk and its expansions around modified and around unmixed data, over α.",
-    sizes,
-    runs,
-    figure,
-    table,
-    claims,
-    missing,
+    name="expansions",
+    paper="Discussion, comparison with related work",
+    title="The exact Mixup risk and its expansions around modified and around unmixed data, over α.",
+    sizes_at=sizes_at,
+    kinds={"expansions": measure},
+    runs=runs,
+    caption=caption,
+    figure=figure,
+    table=table,
+    claims=claims,
+    missing=missing,
 )

@@ -7,7 +7,6 @@ objectnet in their published layouts. Variants that are not there are left out.
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +22,13 @@ from mixreg.evaluation.shift import (
 )
 from mixreg.evaluation.table import of_run
 from mixreg.evaluation.table import table as measured
-from mixreg.experiments.claims import Claim, Part, exceeds
-from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, missing_for_training, rounded
-from mixreg.experiments.store import Run
+from mixreg.experiments.claims import Comparison, exceeds
+from mixreg.experiments.experiment import Claim, Experiment, Progress, Results, Run, Sizes, Table, rounded
+from mixreg.experiments.requirements import missing_for_training
+from mixreg.experiments.training import train_quietly
+from mixreg.report.curves import new_figure
+from mixreg.report.intervals import Interval, interval
 from mixreg.training.config import PRESETS, Config
-from mixreg.training.engine import Engine
-from mixreg.training.loop import Trainer, Unwatched
-from mixreg.training.run import load_trained, train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +45,7 @@ _VIDEOS = ("vid-robust", "ytbb-robust")
 _PREDICTORS = ("plain", "rescaled")
 
 
-def sizes(scale: str) -> dict[str, Any]:
+def sizes_at(scale: str) -> dict[str, Any]:
     """The paper's ResNet-50, or a small network on small crops."""
     at_hand = [name for name in _SETS if (cache_folder() / name).is_dir()]
     shared = {"alphas": [0.25, 0.5], "sets": at_hand}
@@ -58,37 +57,31 @@ def sizes(scale: str) -> dict[str, Any]:
     return shared | small | {"epochs": 5, "repetitions": 3}
 
 
-def run(chosen: Sizes, alpha: float, seed: int) -> Run:
+def run(sizes: Sizes, alpha: float, seed: int) -> Run:
     """One training run and its evaluation on all sets."""
-    config = {key: chosen[key] for key in ("model", "epochs", "image_size", "batch_size")}
+    config = {key: sizes[key] for key in ("model", "epochs", "image_size", "batch_size")}
     paper = PRESETS["imagenet-resnet50"]
     config |= {key: paper[key] for key in ("nesterov", "weight_decay", "drops")}
-    # The paper's step belongs to its batch of 4,096.
-    config |= {"lr": paper["lr"] * chosen["batch_size"] / paper["batch_size"]}
+    # The paper's learning rate belongs to its batch of 4,096.
+    config |= {"lr": paper["lr"] * sizes["batch_size"] / paper["batch_size"]}
     config |= {"data": IMAGENET, "method": "mixup", "alpha": alpha, "holdout": 0.0, "seed": seed}
-    return Run("imagenet", {"config": config, "sets": list(chosen["sets"])})
+    return Run("imagenet", {"config": config, "sets": list(sizes["sets"])})
 
 
-def runs(chosen: Sizes) -> list[Run]:
+def runs(sizes: Sizes) -> list[Run]:
     """All α and repetitions."""
-    return [run(chosen, alpha, seed) for seed in range(chosen["repetitions"]) for alpha in chosen["alphas"]]
+    return [run(sizes, alpha, seed) for seed in range(sizes["repetitions"]) for alpha in sizes["alphas"]]
 
 
 def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
-    """Train on ImageNet, then measure plain and rescaled on every set."""
+    """Train on ImageNet, then evaluate plain and rescaled on every set."""
     config = Config(**settings["config"])
-
-    def look(trainer: Trainer, epoch: int) -> dict[str, Any]:
-        progress(0.9 * epoch / config.epochs)
-        return {}
-
-    train(config, folder, Engine(), lambda *_: contextlib.nullcontext(Unwatched()), look=look)
-    trained = load_trained(folder)
+    trained = train_quietly(config, folder, progress, 0.9)
     test, _ = of_run(trained)
-    found: dict[str, Any] = {"standard": {row["model"]: _numbers(row) for row in measured(test, {})}}
+    found: dict[str, Any] = {"standard": {row["model"]: _shown_measures(row) for row in measured(test, {})}}
     for name in settings["sets"]:
         rows = evaluate_shifted(trained, open_shifted(name, cache_folder() / name, config.image_size), {})
-        found[name] = {row["model"]: _numbers(row) for row in summary(rows)}
+        found[name] = {row["model"]: _shown_measures(row) for row in summary(rows)}
         if name == "imagenet-c":
             for predictor in _PREDICTORS:
                 errors = corruption_errors(rows, predictor)
@@ -96,14 +89,14 @@ def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[
     return rounded(found)
 
 
-def _numbers(row: dict[str, Any]) -> dict[str, float]:
+def _shown_measures(row: dict[str, Any]) -> dict[str, float]:
     return {key: value for key, value in row.items() if key in _MEASURES}
 
 
-def _shown(chosen: Sizes) -> list[tuple[str, str]]:
+def _shown(sizes: Sizes) -> list[tuple[str, str]]:
     """The table's rows: set and measure, as in the paper."""
     found = []
-    for name in ("standard", *chosen["sets"]):
+    for name in ("standard", *sizes["sets"]):
         if name in _VIDEOS:
             measures = ["pm_accuracy"]
         elif name == "objectnet":
@@ -114,35 +107,32 @@ def _shown(chosen: Sizes) -> list[tuple[str, str]]:
     return found
 
 
-def _values(results: Results, chosen: Sizes, alpha: float, name: str, predictor: str, measure: str) -> list[float]:
-    repetitions = range(chosen["repetitions"])
-    return [results[run(chosen, alpha, seed).key][name][predictor][measure] for seed in repetitions]
+def _values(results: Results, alpha: float, name: str, predictor: str, measure: str) -> list[float]:
+    return [found[name][predictor][measure] for found in results.select(alpha=alpha)]
 
 
-def figure(results: Results, chosen: Sizes) -> Figure:
+def _gain(results: Results, alpha: float, name: str, measure: str) -> Interval:
+    rescaled, plain = (_values(results, alpha, name, predictor, measure) for predictor in ("rescaled", "plain"))
+    return interval([a - b for a, b in zip(rescaled, plain, strict=True)])
+
+
+def caption(sizes: Sizes) -> str:
+    return (
+        f"{sizes['model']} on ImageNet, crops of {sizes['image_size']} pixels, {sizes['epochs']} epochs, "
+        f"Mixup; mean and 95 % interval of {sizes['repetitions']} repetitions"
+    )
+
+
+def figure(results: Results, sizes: Sizes) -> Figure:
     """What rescaling gains on each set: one panel per measure."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from mixreg.report.curves import caption
-    from mixreg.report.intervals import interval
-
-    shown = _shown(chosen)
+    shown = _shown(sizes)
     measures = [measure for measure in _MEASURES if any(measure == other for _, other in shown)]
-    drawing = Figure(figsize=(1 + 3.4 * len(measures), 4.2), layout="constrained")
+    drawing = new_figure(1 + 3.4 * len(measures), 4.2)
     for place, measure in zip(drawing.subplots(1, len(measures), squeeze=False)[0], measures, strict=True):
         names = [name for name, other in shown if other == measure]
-        for shift, alpha in enumerate(chosen["alphas"]):
-            gains = [
-                interval(
-                    np.subtract(
-                        _values(results, chosen, alpha, name, "rescaled", measure),
-                        _values(results, chosen, alpha, name, "plain", measure),
-                    ).tolist()
-                )
-                for name in names
-            ]
-            at = np.arange(len(names)) + 0.2 * shift
+        for shift, alpha in enumerate(sizes["alphas"]):
+            gains = [_gain(results, alpha, name, measure) for name in names]
+            at = [row + 0.2 * shift for row in range(len(names))]
             place.errorbar(
                 [g.mean for g in gains], at, xerr=[g.half_width for g in gains], fmt="o", label=f"α = {alpha:g}"
             )
@@ -150,62 +140,55 @@ def figure(results: Results, chosen: Sizes) -> Figure:
         place.set_yticks(range(len(names)), names)
         place.set(title=f"{_MEASURES[measure]}, rescaled − plain")
     drawing.axes[0].legend(fontsize=8)
-    caption(
-        drawing,
-        f"{chosen['model']} on ImageNet, crops of {chosen['image_size']} pixels, {chosen['epochs']} epochs, "
-        f"Mixup; mean and 95 % interval of {chosen['repetitions']} repetitions",
-    )
     return drawing
 
 
-def table(results: Results, chosen: Sizes) -> Table:
+def table(results: Results, sizes: Sizes) -> Table:
     """Table 2."""
-    from mixreg.report.intervals import interval
-
-    heads = [(alpha, predictor) for alpha in chosen["alphas"] for predictor in ("rescaled", "plain")]
+    heads = [(alpha, predictor) for alpha in sizes["alphas"] for predictor in ("rescaled", "plain")]
     rows = [
-        [name, _MEASURES[measure]]
-        + [f"{interval(_values(results, chosen, a, name, p, measure)):.4f}" for a, p in heads]
-        for name, measure in _shown(chosen)
+        [name, _MEASURES[measure]] + [f"{interval(_values(results, a, name, p, measure)):.4f}" for a, p in heads]
+        for name, measure in _shown(sizes)
     ]
     return Table(["set", "measure", *(f"{p}, α = {a:g}" for a, p in heads)], rows)
 
 
-def claims(results: Results, chosen: Sizes) -> list[Claim]:
+def claims(results: Results, sizes: Sizes) -> list[Claim]:
     """Set by set: where rescaling improves accuracy, and what it does to corrupted images."""
 
-    def better(name: str, measure: str, alpha: float, of_plain: bool) -> Part:
+    def better(name: str, measure: str, alpha: float, of_plain: bool) -> Comparison:
         """That the plain or the rescaled prediction is better; errors are better when they are smaller."""
-        plain, rescaled = (_values(results, chosen, alpha, name, p, measure) for p in _PREDICTORS)
+        plain, rescaled = (_values(results, alpha, name, p, measure) for p in _PREDICTORS)
         is_error = measure in ("cross_entropy", "ece", "mce")
         larger, smaller = (plain, rescaled) if of_plain != is_error else (rescaled, plain)
         names = ("plain", "rescaled") if larger is plain else ("rescaled", "plain")
         return exceeds(f"α = {alpha:g}: {_MEASURES[measure]}, {names[0]} − {names[1]}", larger, smaller)
 
     found = []
-    for name in ("standard", *chosen["sets"]):
-        measures = [measure for other, measure in _shown(chosen) if other == name]
+    for name in ("standard", *sizes["sets"]):
+        measures = [measure for other, measure in _shown(sizes) if other == name]
         is_corrupted = name == "imagenet-c"
         judged = measures if is_corrupted else measures[:1]
-        parts = tuple(better(name, m, alpha, is_corrupted) for m in judged for alpha in chosen["alphas"])
+        parts = tuple(better(name, m, alpha, is_corrupted) for m in judged for alpha in sizes["alphas"])
         title = "rescaling worsens all measures" if is_corrupted else "rescaling improves accuracy"
         found.append(Claim(f"ImageNet, {name}: {title}", f"On {name}, {title}.", "Table 2", parts))
     return found
 
 
-def missing(chosen: Sizes) -> list[str]:
-    """ImageNet, if it is not at hand."""
+def missing(sizes: Sizes) -> list[str]:
     return missing_for_training([IMAGENET])
 
 
 EXPERIMENT = Experiment(
-    "imagenet-ood",
-    "Table 2",
-    "Mixup and rescaled Mixup on ImageNet and the test sets made to differ from it.",
-    sizes,
-    runs,
-    figure,
-    table,
-    claims,
-    missing,
+    name="imagenet-ood",
+    paper="Table 2",
+    title="Mixup and rescaled Mixup on ImageNet and the test sets made to differ from it.",
+    sizes_at=sizes_at,
+    kinds={"imagenet": measure},
+    runs=runs,
+    caption=caption,
+    figure=figure,
+    table=table,
+    claims=claims,
+    missing=missing,
 )

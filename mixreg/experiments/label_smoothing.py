@@ -1,9 +1,9 @@
-"""Proposition on label smoothing: how much surer, at most, a linear model is after its labels were smoothed.
+"""Proposition on label smoothing: how confident, at most, a linear model is after its labels were smoothed.
 
     θ̄ · mean H(p_i) + (1 − θ̄) · H(ȳ) ≤ mean H(p̃_i)
 
-with both models fitted to convergence (`mixreg.smoothing.entropy_bound`), over α and datasets whose classes a linear
-model does not separate.
+with both models fitted to convergence (`mixreg.theory.smoothing.entropy_bound`), over α and datasets whose classes a
+linear model does not separate.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from mixreg.experiments.claims import Claim, always
-from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, rounded
-from mixreg.experiments.store import Run
-from mixreg.smoothing import entropy_bound
-from mixreg.streams import stream
+from mixreg._support.random import integers, permutation, stream
+from mixreg.experiments.claims import always
+from mixreg.experiments.experiment import Claim, Experiment, Progress, Results, Run, Sizes, Table, rounded
+from mixreg.report.curves import mean_curve, new_figure
+from mixreg.report.intervals import interval
+from mixreg.theory.smoothing import entropy_bound
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +32,7 @@ _FLIPPED = 0.1
 ROUNDING = 1e-7
 
 
-def sizes(scale: str) -> dict[str, Any]:
+def sizes_at(scale: str) -> dict[str, Any]:
     """More data, more α, more repetitions with the scale."""
     alphas = {"smoke": [0.3, 3.0], "laptop": [0.1, 0.3, 1.0, 3.0, 10.0]}
     repetitions = {"smoke": 3, "laptop": 5, "paper": 20}[scale]
@@ -43,12 +44,12 @@ def sizes(scale: str) -> dict[str, Any]:
     }
 
 
-def runs(chosen: Sizes) -> list[Run]:
+def runs(sizes: Sizes) -> list[Run]:
     """One run per dataset and repetition, all α."""
     return [
-        Run("label-smoothing", {"data": data, "flipped": _FLIPPED, "alphas": list(chosen["alphas"]), "seed": seed})
-        for data in chosen["datasets"]
-        for seed in range(chosen["repetitions"])
+        Run("label-smoothing", {"data": data, "flipped": _FLIPPED, "alphas": list(sizes["alphas"]), "seed": seed})
+        for data in sizes["datasets"]
+        for seed in range(sizes["repetitions"])
     ]
 
 
@@ -65,14 +66,14 @@ def points(name: str, flipped: float, seed: int) -> tuple[torch.Tensor, torch.Te
         "digits": datasets.load_digits,
     }[name]
     x, y = load(return_X_y=True)
-    kept = torch.randperm(len(y), generator=stream("label smoothing", name, seed))[: round(0.8 * len(y))].numpy()
+    kept = permutation(len(y), stream("label smoothing", name, seed))[: round(0.8 * len(y))].numpy()
     scaled = StandardScaler().fit_transform(x)[kept]
     seen = PCA(_DATASETS[name], svd_solver="full").fit_transform(scaled)
     labels = torch.from_numpy(y[kept]).long()
     # Some labels are wrong, so that no line separates any two classes.
     wrong, classes = stream("label smoothing, noise", name, seed), int(labels.max()) + 1
-    chosen = torch.randperm(len(labels), generator=wrong)[: round(flipped * len(labels))]
-    labels[chosen] = (labels[chosen] + torch.randint(1, classes, chosen.shape, generator=wrong)) % classes
+    chosen = permutation(len(labels), wrong)[: round(flipped * len(labels))]
+    labels[chosen] = (labels[chosen] + 1 + integers(classes - 1, chosen.shape, wrong)) % classes
     return torch.from_numpy(np.column_stack([seen, np.ones(len(seen))])), labels
 
 
@@ -89,20 +90,22 @@ def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[
     return rounded(found)
 
 
-def _rows(results: Results, chosen: Sizes, data: str, key: str) -> np.ndarray:
+def _rows(results: Results, data: str, key: str) -> np.ndarray:
     """Repetitions × α."""
-    found = [run for run in runs(chosen) if run.settings["data"] == data]
-    return np.array([results[run.key][key] for run in found])
+    return np.array([found[key] for found in results.select(data=data)])
 
 
-def figure(results: Results, chosen: Sizes) -> Figure:
+def caption(sizes: Sizes) -> str:
+    return (
+        "Linear models with cross-entropy, fitted to convergence; principal components of scikit-learn's datasets, "
+        f"random 80 %, {_FLIPPED:.0%} of labels flipped; mean and 95 % interval of {sizes['repetitions']} repetitions"
+    )
+
+
+def figure(results: Results, sizes: Sizes) -> Figure:
     """Mean entropy of predictions over α, with and without smoothing, above the bound."""
-    from matplotlib.figure import Figure
-
-    from mixreg.report.curves import caption, mean_curve
-
-    datasets = chosen["datasets"]
-    drawing = Figure(figsize=(1 + 3.6 * len(datasets), 4), layout="constrained")
+    datasets = sizes["datasets"]
+    drawing = new_figure(1 + 3.6 * len(datasets), 4)
     styles = {
         "smoothed": ("labels smoothed", {"color": "C4", "marker": "."}),
         "lower": ("lower bound", {"color": "black", "linestyle": ":"}),
@@ -110,41 +113,32 @@ def figure(results: Results, chosen: Sizes) -> Figure:
     }
     for place, data in zip(drawing.subplots(1, len(datasets), squeeze=False)[0], datasets, strict=True):
         for key, (label, style) in styles.items():
-            mean_curve(place, chosen["alphas"], _rows(results, chosen, data, key), label, **style)
+            mean_curve(place, sizes["alphas"], _rows(results, data, key), label, **style)
         place.set(xscale="log", xlabel="α", title=f"{data}, {_DATASETS[data]} components")
     drawing.axes[0].set(ylabel="mean entropy of predictions")
     drawing.axes[0].legend(fontsize=8)
-    caption(
-        drawing,
-        "Linear models with cross-entropy, fitted to convergence; principal components of scikit-learn's datasets, "
-        f"random 80 %, {_FLIPPED:.0%} of labels flipped; mean and 95 % interval of {chosen['repetitions']} repetitions",
-    )
     return drawing
 
 
-def table(results: Results, chosen: Sizes) -> Table:
+def table(results: Results, sizes: Sizes) -> Table:
     """The entropies of the figure."""
-    from mixreg.report.intervals import interval
-
     rows = []
-    for data in chosen["datasets"]:
-        for index, alpha in enumerate(chosen["alphas"]):
-            cells = [
-                interval(_rows(results, chosen, data, key)[:, index].tolist()) for key in ("plain", "lower", "smoothed")
-            ]
+    for data in sizes["datasets"]:
+        for index, alpha in enumerate(sizes["alphas"]):
+            cells = [interval(_rows(results, data, key)[:, index].tolist()) for key in ("plain", "lower", "smoothed")]
             rows.append([data, f"{alpha:g}", *(f"{cell:.4f}" for cell in cells)])
     return Table(["data", "α", "H(p), plain", "lower bound", "H(p̃), smoothed"], rows)
 
 
-def claims(results: Results, chosen: Sizes) -> list[Claim]:
+def claims(results: Results, sizes: Sizes) -> list[Claim]:
     """The bound, and what follows from it."""
 
     def least(data: str, key: str) -> list[float]:
         """The smallest over α, repetition by repetition."""
         if key == "gap":
-            found = _rows(results, chosen, data, "gap")
+            found = _rows(results, data, "gap")
         else:
-            found = _rows(results, chosen, data, "smoothed") - _rows(results, chosen, data, "plain")
+            found = _rows(results, data, "smoothed") - _rows(results, data, "plain")
         smallest: list[float] = found.min(1).tolist()
         return smallest
 
@@ -153,7 +147,7 @@ def claims(results: Results, chosen: Sizes) -> list[Claim]:
             "the entropy bound",
             "θ̄ mean H(p) + (1 − θ̄) H(ȳ) ≤ mean H(p̃) for every α.",
             "Proposition on label smoothing",
-            tuple(always(f"{data}: smallest gap over α", least(data, "gap"), ROUNDING) for data in chosen["datasets"]),
+            tuple(always(f"{data}: smallest gap over α", least(data, "gap"), ROUNDING) for data in sizes["datasets"]),
         ),
         Claim(
             "label smoothing raises the entropy of predictions",
@@ -161,26 +155,28 @@ def claims(results: Results, chosen: Sizes) -> list[Claim]:
             "Proposition on label smoothing",
             tuple(
                 always(f"{data}: smallest increase over α", least(data, "increase"), ROUNDING)
-                for data in chosen["datasets"]
+                for data in sizes["datasets"]
             ),
         ),
     ]
 
 
-def missing(chosen: Sizes) -> list[str]:
+def missing(sizes: Sizes) -> list[str]:
     """Datasets that are not among the four."""
     known = ", ".join(_DATASETS)
-    return [f"unknown dataset {name!r}; known are {known}" for name in chosen["datasets"] if name not in _DATASETS]
+    return [f"unknown dataset {name!r}; known are {known}" for name in sizes["datasets"] if name not in _DATASETS]
 
 
 EXPERIMENT = Experiment(
-    "label-smoothing",
-    "Proposition on label smoothing",
-    "The entropy of predictions with and without label smoothing, and its lower bound, over α and datasets.",
-    sizes,
-    runs,
-    figure,
-    table,
-    claims,
-    missing,
+    name="label-smoothing",
+    paper="Proposition on label smoothing",
+    title="The entropy of predictions with and without label smoothing, and its lower bound, over α and datasets.",
+    sizes_at=sizes_at,
+    kinds={"label-smoothing": measure},
+    runs=runs,
+    caption=caption,
+    figure=figure,
+    table=table,
+    claims=claims,
+    missing=missing,
 )

@@ -3,7 +3,7 @@
 The exact Mixup risk of x ↦ W x + b is minimised over all pairs, with a Gauss rule for λ that is exact for it: a
 weighted least-squares problem on all mixed points, solved without any formula of the paper. Its solution is compared
 with ordinary least squares, and its value at other W with eq. (mixupOLS), corrected and as printed (see
-`mixreg.least_squares`).
+`mixreg.theory.least_squares`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from mixreg.experiments.claims import Claim, stays_within
-from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, rounded
-from mixreg.experiments.store import Run
-from mixreg.least_squares import linear_mixup_risk, ordinary_least_squares, printed_linear_mixup_risk
-from mixreg.quadrature import lambda_nodes
-from mixreg.streams import stream
+from mixreg._support.random import normal, permutation, stream
+from mixreg.experiments.claims import Comparison, vanishes
+from mixreg.experiments.experiment import Claim, Experiment, Progress, Results, Run, Sizes, Table, rounded
+from mixreg.report.curves import new_figure
+from mixreg.theory.least_squares import linear_mixup_risk, ordinary_least_squares, printed_linear_mixup_risk
+from mixreg.theory.quadrature import lambda_nodes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,16 +29,16 @@ if TYPE_CHECKING:
 MARGIN = 1e-8
 
 
-def sizes(scale: str) -> dict[str, Any]:
+def sizes_at(scale: str) -> dict[str, Any]:
     """More points and repetitions with the scale."""
     samples, repetitions = {"smoke": (40, 3), "laptop": (100, 10), "paper": (200, 30)}[scale]
     return {"samples": samples, "repetitions": repetitions, "alphas": [0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0]}
 
 
-def runs(chosen: Sizes) -> list[Run]:
+def runs(sizes: Sizes) -> list[Run]:
     """One run per repetition, all α."""
-    shared = {key: chosen[key] for key in ("samples", "alphas")}
-    return [Run("least-squares", {**shared, "seed": seed}) for seed in range(chosen["repetitions"])]
+    shared = {key: sizes[key] for key in ("samples", "alphas")}
+    return [Run("least-squares", {**shared, "seed": seed}) for seed in range(sizes["repetitions"])]
 
 
 def mixed_rows(x: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -63,15 +64,15 @@ def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[
 
     generator = stream("least squares", settings["seed"])
     points, target = load_diabetes(return_X_y=True)
-    chosen = torch.randperm(len(target), generator=generator)[: settings["samples"]]
+    chosen = permutation(len(target), generator)[: settings["samples"]]
     x = torch.from_numpy(points)[chosen] * 20
-    noise = torch.randn(len(chosen), 2, generator=generator, dtype=torch.float64)
+    noise = normal((len(chosen), 2), generator, torch.float64)
     made_up = torch.stack([x[:, 2] * x[:, 3], x[:, 8].tanh()], 1) + 0.3 * noise
     y = torch.cat([torch.from_numpy(target)[chosen].unsqueeze(1) / 100, made_up], 1)
     ordinary = torch.cat([part.reshape(y.shape[1], -1) for part in ordinary_least_squares(x, y)], 1)
     # Formulae are compared away from the minimum, where every term counts, and at two places: as printed, one holds up
     # to a constant.
-    places = [ordinary + torch.randn(ordinary.shape, generator=generator, dtype=torch.float64) for _ in range(2)]
+    places = [ordinary + normal(ordinary.shape, generator, torch.float64) for _ in range(2)]
     found: dict[str, list[float]] = {"distance": [], "corrected": [], "printed": []}
     for alpha in settings["alphas"]:
         inputs, outputs, weights = mixed_rows(x, y, alpha)
@@ -89,93 +90,92 @@ def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[
     return rounded(found)
 
 
-def _rows(results: Results, chosen: Sizes, key: str) -> list[list[float]]:
+def _rows(results: Results, key: str) -> list[list[float]]:
     """Repetitions × α."""
-    return [results[run.key][key] for run in runs(chosen)]
+    return [found[key] for found in results.select()]
 
 
-def figure(results: Results, chosen: Sizes) -> Figure:
+def caption(sizes: Sizes) -> str:
+    return (
+        f"Linear regression on {sizes['samples']} points of the diabetes data, 10 inputs, 3 outputs; exact Mixup risk "
+        f"over all pairs; relative, worst of {sizes['repetitions']} repetitions"
+    )
+
+
+def figure(results: Results, sizes: Sizes) -> Figure:
     """Distance of the minimisers, and errors of the two formulae."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from mixreg.report.curves import caption
-
-    drawing = Figure(figsize=(11, 4.2), layout="constrained")
+    drawing = new_figure(11, 4.2)
     left, right = drawing.subplots(1, 2)
-    alphas = chosen["alphas"]
-    left.loglog(alphas, np.max(_rows(results, chosen, "distance"), 0), "C3.-")
+    alphas = sizes["alphas"]
+    left.loglog(alphas, np.max(_rows(results, "distance"), 0), "C3.-")
     left.set(ylim=(1e-18, 1), title="distance of the Mixup minimiser from least squares", xlabel="α")
     for key, colour in (("printed", "C7"), ("corrected", "C0")):
         # Exact agreement is drawn at the smallest number float64 tells from 1.
-        worst = np.maximum(np.max(_rows(results, chosen, key), 0), np.finfo(float).eps)
+        worst = np.maximum(np.max(_rows(results, key), 0), np.finfo(float).eps)
         right.loglog(alphas, worst, ".-", color=colour, label=f"eq. (mixupOLS) {key}")
     right.set(ylim=(1e-17, 10), title="error of the formula for the Mixup risk", xlabel="α")
     right.legend(loc="center right")
-    caption(
-        drawing,
-        f"Linear regression on {chosen['samples']} points of the diabetes data, 10 inputs, 3 outputs; exact Mixup risk "
-        f"over all pairs; relative, worst of {chosen['repetitions']} repetitions",
-    )
     return drawing
 
 
-def table(results: Results, chosen: Sizes) -> Table:
+def table(results: Results, sizes: Sizes) -> Table:
     """The worst repetition for each α."""
     columns = {
         "distance": "minimisers' distance",
         "corrected": "error of the corrected formula",
         "printed": "error of the printed one",
     }
-    worst = {key: [max(column) for column in zip(*_rows(results, chosen, key), strict=True)] for key in columns}
+    worst = {key: [max(column) for column in zip(*_rows(results, key), strict=True)] for key in columns}
     rows = [
-        [f"{alpha:g}", *(f"{worst[key][index]:.1e}" for key in columns)] for index, alpha in enumerate(chosen["alphas"])
+        [f"{alpha:g}", *(f"{worst[key][index]:.1e}" for key in columns)] for index, alpha in enumerate(sizes["alphas"])
     ]
     return Table(["α", *columns.values()], rows, "the worst repetition; distances and errors are relative")
 
 
-def claims(results: Results, chosen: Sizes) -> list[Claim]:
+def claims(results: Results, sizes: Sizes) -> list[Claim]:
     """Equality up to rounding."""
-    nothing = [0.0] * chosen["repetitions"]
 
-    def worst(key: str) -> list[float]:
-        return [max(row) for row in _rows(results, chosen, key)]
+    def is_exact(about: str, key: str) -> tuple[Comparison]:
+        worst = [max(row) for row in _rows(results, key)]
+        return (vanishes(f"{about}, worst α (margin {MARGIN:g})", worst, MARGIN),)
 
     return [
         Claim(
             "Mixup has no effect on linear least squares",
             "The linear model that minimises the Mixup risk is the ordinary least-squares solution.",
             "Corollary on the squared error",
-            (stays_within(f"relative distance, worst α (margin {MARGIN:g})", worst("distance"), nothing, MARGIN),),
+            is_exact("relative distance", "distance"),
         ),
         Claim(
             "the Mixup risk of linear models, corrected constants",
             "(2σ² + θ̄² + (1−θ̄)²) · mean ℓ + ½‖b − b̄‖² is the exact Mixup risk.",
             "eq. (mixupOLS), corrected",
-            (stays_within(f"relative error, worst α (margin {MARGIN:g})", worst("corrected"), nothing, MARGIN),),
+            is_exact("relative error", "corrected"),
         ),
         Claim(
             "the Mixup risk of linear models, constants as printed",
             "(2σ² + 2θ̄² + (1−θ̄)²)/2 · mean ℓ + ‖b − b̄‖² is the exact Mixup risk up to a constant C.",
             "eq. (mixupOLS), as printed",
-            (stays_within(f"error of differences, worst α (margin {MARGIN:g})", worst("printed"), nothing, MARGIN),),
+            is_exact("error of differences", "printed"),
         ),
     ]
 
 
-def missing(chosen: Sizes) -> list[str]:
+def missing(sizes: Sizes) -> list[str]:
     """The diabetes data has 442 points."""
-    return [] if chosen["samples"] <= 442 else [f"samples must be at most 442, got {chosen['samples']}"]
+    return [] if sizes["samples"] <= 442 else [f"samples must be at most 442, got {sizes['samples']}"]
 
 
 EXPERIMENT = Experiment(
-    "least-squares",
-    "Corollary on the squared error",
-    "Mixup leaves linear regression unchanged; the formula for its risk, corrected and as printed.",
-    sizes,
-    runs,
-    figure,
-    table,
-    claims,
-    missing,
+    name="least-squares",
+    paper="Corollary on the squared error",
+    title="Mixup leaves linear regression unchanged; the formula for its risk, corrected and as printed.",
+    sizes_at=sizes_at,
+    kinds={"least-squares": measure},
+    runs=runs,
+    caption=caption,
+    figure=figure,
+    table=table,
+    claims=claims,
+    missing=missing,
 )

@@ -2,8 +2,8 @@
 
     f(x) = wᵀ φ(x)        φ(x) = cos(S x + B) / √M        M = 1000, S_ij ~ N(0, 10²), B_i ~ Unif(0, 2π)
 
-trained by SGD with batches of 50 and step 5 on 150 points, a fifth of whose labels are flipped. Repetitions differ in
-data, features and every draw; they share each matrix product. Gradients are written out: with s = sigmoid(u),
+trained by SGD with batches of 50 and learning rate 5 on 150 points, a fifth of whose labels are flipped. Repetitions
+differ in data, features and every draw; they share each matrix product. Gradients are written out: with s = sigmoid(u),
 
     ERM, Mixup      ∂ℓ/∂w = (s − y) φ
     approximate     u̇ = wᵀ φ̇,  φ̇ = −sin(S x̃ + B) ∘ S δ / √M
@@ -20,11 +20,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mixreg._support.random import integers, normal, permutation, stream, uniform
 from mixreg.data.registry import two_moons
 from mixreg.losses import logistic
-from mixreg.numerics import Draw, smaller_part_draw
-from mixreg.streams import stream
-from mixreg.theta import scalar_forms
+from mixreg.prediction.rule import Rule
+from mixreg.theory.numerics import draw_smaller_part
+from mixreg.theory.theta import scalar_forms
 
 METHODS = ("erm", "mixup", "approximate")
 # Repetitions that are trained together.
@@ -45,7 +46,7 @@ class Setting:
     samples: int = 300
     noise: float = 0.01
     flipped: float = 0.2
-    looks: int = 50  # how often the curves are measured
+    measurements: int = 50  # how often the curves are measured
 
 
 @dataclass
@@ -78,23 +79,22 @@ def draw_problem(seed: int, setting: Setting, dtype: torch.dtype = torch.float64
     generator = stream("two-moons", seed)
     y = torch.from_numpy(data.train.y).to(dtype)
     n = len(y)
-    flipped = torch.randperm(n, generator=generator)[: round(setting.flipped * n)]
+    flipped = permutation(n, generator)[: round(setting.flipped * n)]
     y[flipped] = 1 - y[flipped]
     shape = (setting.steps, setting.batch)
     batches = math.ceil(setting.steps * setting.batch / n)
-    order = torch.cat([torch.randperm(n, generator=generator) for _ in range(batches)])[: math.prod(shape)]
-    draw = Draw(shape, generator, torch.device("cpu"), dtype)
+    order = torch.cat([permutation(n, generator) for _ in range(batches)])[: math.prod(shape)]
     return {
         "x": torch.from_numpy(data.train.x).to(dtype),
         "y": y,
         "x_test": torch.from_numpy(data.test.x).to(dtype),
         "y_test": torch.from_numpy(data.test.y).to(dtype),
-        "frequencies": setting.scale * torch.randn(setting.features, 2, generator=generator, dtype=dtype),
-        "phases": 2 * math.pi * torch.rand(setting.features, generator=generator, dtype=dtype),
+        "frequencies": setting.scale * normal((setting.features, 2), generator, dtype),
+        "phases": 2 * math.pi * uniform((setting.features,), generator, dtype),
         "order": order.reshape(shape),
-        "partner": torch.randint(n, shape, generator=generator),
-        "share": smaller_part_draw(setting.alpha, draw),
-        "sign": (2 * torch.randint(2, shape, generator=generator) - 1).to(dtype),
+        "partner": integers(n, shape, generator),
+        "share": draw_smaller_part(setting.alpha, shape, generator, dtype),
+        "sign": (2 * integers(2, shape, generator) - 1).to(dtype),
     }
 
 
@@ -106,7 +106,7 @@ def draw_problems(seeds: list[int], setting: Setting, dtype: torch.dtype = torch
 
 @dataclass
 class Curves:
-    """What was measured of each repetition at each look: R × looks; and final logits on test points, R × n.
+    """What was measured of each repetition after these steps: R × steps; and final logits on test points, R × n.
 
     `measures` holds, for the plain and the rescaled predictor, train_loss, train_accuracy and test_accuracy.
     """
@@ -137,25 +137,25 @@ def train(method: str, problems: Problems, setting: Setting) -> Curves:
 
 
 def _train_together(method: str, p: Problems, setting: Setting) -> Curves:
-    forms = scalar_forms(setting.alpha, "two moons")
-    x_mean, y_mean = p.x.mean(1, keepdim=True), p.y.mean(1, keepdim=True)
+    # To the rule, a repetition is a coordinate: samples come first.
+    rule = Rule.of_mixup(setting.alpha, p.x.mean(1), p.y.mean(1))
     w = torch.zeros_like(p.phases)
     gradient = {"erm": _erm, "mixup": _mixup, "approximate": _approximate}[method](p, setting)
-    looks = sorted({round(k * setting.steps / setting.looks) for k in range(setting.looks + 1)})
+    measured_steps = sorted({round(k * setting.steps / setting.measurements) for k in range(setting.measurements + 1)})
     parts = {"train": p.x, "test": p.x_test}
     seen = {
         "plain": {part: _cosines(p, x) for part, x in parts.items()},
-        "rescaled": {part: _cosines(p, x_mean + forms.mean * (x - x_mean)) for part, x in parts.items()},
+        "rescaled": {part: _cosines(p, rule.shrink(x.transpose(0, 1)).transpose(0, 1)) for part, x in parts.items()},
     }
 
     def predictions(name: str, part: str) -> Tensor:
         u = _times(seen[name][part], w)
-        return u if name == "plain" else y_mean + (u - y_mean) / forms.mean
+        return u if name == "plain" else rule.stretch(u.T).T
 
     names = ("train_loss", "train_accuracy", "test_accuracy")
     measured: dict[str, dict[str, list[Tensor]]] = {name: {m: [] for m in names} for name in seen}
     for step in range(setting.steps + 1):
-        if step in looks:
+        if step in measured_steps:
             for name, found in measured.items():
                 u, u_test = predictions(name, "train"), predictions(name, "test")
                 found["train_loss"].append(logistic(p.y.flatten(), u.flatten()).reshape(u.shape).mean(1))
@@ -164,7 +164,7 @@ def _train_together(method: str, p: Problems, setting: Setting) -> Curves:
         if step < setting.steps:
             w.sub_(gradient(step, w), alpha=setting.lr)
     return Curves(
-        looks,
+        measured_steps,
         {name: {m: torch.stack(values, 1) for m, values in found.items()} for name, found in measured.items()},
         {name: predictions(name, "test") for name in seen},
         w,

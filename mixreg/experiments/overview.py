@@ -16,16 +16,17 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from mixreg.experiments.claims import Claim
-from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, rounded
-from mixreg.experiments.store import Run
-from mixreg.mixing import Mixup
-from mixreg.quadrature import theta_nodes
-from mixreg.streams import stream
-from mixreg.theta import scalar_forms
+from mixreg._support.random import integers, normal, stream
+from mixreg.experiments.experiment import Claim, Experiment, Progress, Results, Run, Sizes, Table, rounded
+from mixreg.methods.mixup import Mixup
+from mixreg.report.curves import new_figure
+from mixreg.theory.modified import shrink, stretch
+from mixreg.theory.quadrature import theta_nodes
+from mixreg.theory.theta import scalar_forms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,15 +37,15 @@ _COLOURS = {"original": "black", "mixup": "C3", "modified": "C0"}
 _TITLES = {"original": "original data", "mixup": "Mixup data", "modified": "modified data"}
 
 
-def sizes(scale: str) -> dict[str, Any]:
+def sizes_at(scale: str) -> dict[str, Any]:
     """The grid grows; the mixture is the same."""
     side = {"smoke": 40, "laptop": 90, "paper": 140}[scale]
     return {"alpha": 1.0, "components": 12, "spread": 0.12, "points": 300, "side": side}
 
 
-def runs(chosen: Sizes) -> list[Run]:
+def runs(sizes: Sizes) -> list[Run]:
     """One computation, without any training."""
-    return [Run("overview", dict(chosen))]
+    return [Run("overview", dict(sizes))]
 
 
 def components(count: int) -> tuple[Tensor, Tensor]:
@@ -83,7 +84,7 @@ def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[
     found = {
         "original": original(grid),
         "mixup": _mixed(grid, means, labels, variance, settings["alpha"]),
-        "modified": y_mean + theta_mean * (original(x_mean + (grid - x_mean) / theta_mean) - y_mean),
+        "modified": shrink(original(stretch(grid, x_mean, theta_mean)), y_mean, theta_mean),
     }
     side = settings["side"]
     return rounded(
@@ -108,25 +109,28 @@ def _mixed(grid: Tensor, means: Tensor, labels: Tensor, variance: float, alpha: 
 
 def _points(settings: dict[str, Any], means: Tensor, labels: Tensor, theta_mean: float) -> dict[str, Any]:
     generator = stream("overview")
-    which = torch.randint(len(means), (settings["points"],), generator=generator)
-    x = means[which] + settings["spread"] * torch.randn(len(which), 2, generator=generator, dtype=torch.float64)
+    which = integers(len(means), (settings["points"],), generator)
+    x = means[which] + settings["spread"] * normal((len(which), 2), generator, torch.float64)
     y = labels[which]
     mixed, soft = Mixup(settings["alpha"], generator=generator)(x, y)
-    shrunk = x.mean(0) + theta_mean * (x - x.mean(0)), y.mean() + theta_mean * (y - y.mean())
-    kinds = {"original": (x, y), "mixup": (mixed, soft), "modified": shrunk}
-    return {name: {"x": a.tolist(), "y": b.tolist()} for name, (a, b) in kinds.items()}
+    modified = shrink(x, x.mean(0), theta_mean), shrink(y, y.mean(), theta_mean)
+    shown = {"original": (x, y), "mixup": (mixed, soft), "modified": modified}
+    return {name: {"x": a.tolist(), "y": b.tolist()} for name, (a, b) in shown.items()}
 
 
-def figure(results: Results, chosen: Sizes) -> Figure:
+def caption(sizes: Sizes) -> str:
+    return (
+        f"Bayes classifiers (½ of the exact regression function) of a mixture of {2 * sizes['components']} Gaussians "
+        f"along two moons, spread {sizes['spread']:g}; α = {sizes['alpha']:g}; {sizes['points']} points shown; "
+        "computed by quadrature, no repetitions"
+    )
+
+
+def figure(results: Results, sizes: Sizes) -> Figure:
     """Three kinds of data with their classifiers; the classifiers together; a zoom."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from mixreg.report.curves import caption
-
-    result = results[runs(chosen)[0].key]
+    result = results.one()
     across, upwards = result["grid"]["x"], result["grid"]["y"]
-    drawing = Figure(figsize=(16, 3.7), layout="constrained")
+    drawing = new_figure(16, 3.7)
     axes = drawing.subplots(1, 5)
     for place, name in zip(axes, _COLOURS, strict=False):
         x, y = (np.array(result["points"][name][key]) for key in ("x", "y"))
@@ -145,37 +149,31 @@ def figure(results: Results, chosen: Sizes) -> Figure:
     for name, colour in _COLOURS.items():
         axes[4].plot([], [], color=colour, label=_TITLES[name])
     axes[4].legend(fontsize=8, loc="lower right")
-    caption(
-        drawing,
-        f"Bayes classifiers (½ of the exact regression function) of a mixture of {2 * chosen['components']} Gaussians "
-        f"along two moons, spread {chosen['spread']:g}; α = {chosen['alpha']:g}; {chosen['points']} points shown; "
-        "computed by quadrature, no repetitions",
-    )
     return drawing
 
 
-def table(results: Results, chosen: Sizes) -> Table:
+def table(results: Results, sizes: Sizes) -> Table:
     """How much of the plane the classifiers decide differently."""
-    import numpy as np
-
-    found = {name: np.array(values) > 0.5 for name, values in results[runs(chosen)[0].key]["regression"].items()}
+    found = {name: np.array(values) > 0.5 for name, values in results.one()["regression"].items()}
     pairs = (("original", "mixup"), ("original", "modified"), ("modified", "mixup"))
     rows = [[f"{_TITLES[a]} and {_TITLES[b]}", f"{(found[a] != found[b]).mean():.2%}"] for a, b in pairs]
     return Table(["Bayes classifiers of", "part of the picture"], rows, "where two classifiers decide differently")
 
 
-def claims(results: Results, chosen: Sizes) -> list[Claim]:
+def claims(results: Results, sizes: Sizes) -> list[Claim]:
     """An illustration: nothing to test."""
     return []
 
 
 EXPERIMENT = Experiment(
-    "overview",
-    "Figure 1",
-    "The Bayes classifiers of original, Mixup and modified data.",
-    sizes,
-    runs,
-    figure,
-    table,
-    claims,
+    name="overview",
+    paper="Figure 1",
+    title="The Bayes classifiers of original, Mixup and modified data.",
+    sizes_at=sizes_at,
+    kinds={"overview": measure},
+    runs=runs,
+    caption=caption,
+    figure=figure,
+    table=table,
+    claims=claims,
 )

@@ -1,4 +1,4 @@
-"""The runs behind Table 1: a network is trained with one method and measured; and all methods' steps are timed.
+"""The runs behind Table 1: a network is trained with one method and evaluated; and all methods' steps are timed.
 
 Settings of a "regularised" run:
 
@@ -16,7 +16,6 @@ and `r1` and `r1_r3` (R1, and R1 + R3, of Theorem 3 for α = 1, over training po
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import time
 from collections.abc import Iterator
@@ -24,21 +23,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mixreg import risk
-from mixreg.evaluation.table import outputs, table, temperatures
-from mixreg.experiments.experiment import Progress, rounded
-from mixreg.network import evaluating, jacobians
-from mixreg.streams import stream
-from mixreg.training.batches import ArrayBatches
+from mixreg._autodiff.derivatives import jacobians
+from mixreg._autodiff.network import evaluating
+from mixreg._support.random import permutation, stream
+from mixreg.data.registry import load
+from mixreg.evaluation.table import of_run, outputs, table, temperatures
+from mixreg.experiments.experiment import Kind, Progress, rounded
+from mixreg.experiments.training import device, train_quietly
+from mixreg.losses.targets import to_values
+from mixreg.methods.method import Method, Rows
+from mixreg.regularisers.label_smoothing import smooth_uniformly
+from mixreg.training.array_batches import ArrayBatches
+from mixreg.training.batches import Batch
+from mixreg.training.build import build_method, build_network, build_optimizer, build_parseval
 from mixreg.training.config import Config
-from mixreg.training.engine import Engine
-from mixreg.training.folders import open_batches
-from mixreg.training.loop import Trainer, Unwatched
 from mixreg.training.measures import measure
-from mixreg.training.methods import keeper, make_method
-from mixreg.training.run import Trained, build_network, load_trained, train
+from mixreg.training.open_batches import open_batches
+from mixreg.training.step import Step
+from mixreg.training.trained import Trained
 
 # Jacobians at once: points × classes × inputs numbers.
 _POINTS_AT_ONCE = 50
@@ -48,63 +53,46 @@ _STEPS_PER_ROUND = 5
 
 
 def measure_network(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
-    """Carry out such a run, or go on with it."""
+    """Carry out such a run, or resume it."""
     config = Config(**settings["config"])
-
-    def look(trainer: Trainer, epoch: int) -> dict[str, Any]:
-        progress(0.9 * epoch / config.epochs)
-        return {}
-
-    quiet = lambda *_: contextlib.nullcontext(Unwatched())  # noqa: E731
-    train(config, folder, Engine(), quiet, evaluate_every=config.epochs, look=look)
-    trained = load_trained(folder)
-    batches = open_batches(config, pixels=trained.pixels, classes=trained.classes)
-    assert isinstance(batches, ArrayBatches)
-    models = {"plain": trained.net, "rescaled": trained.rescaled}
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    rows = table(outputs(models, batches.test_batches(), device), temperatures(_held_out(models, batches, device)))
-    result: dict[str, Any] = {"test": {row.pop("model"): row for row in rows}}
+    trained = train_quietly(config, folder, progress, 0.9, evaluate_every=config.epochs)
+    test, held_out = of_run(trained, device=device())
+    result: dict[str, Any] = {"test": {row.pop("model"): row for row in table(test, temperatures(held_out))}}
     if settings["look"]:
-        asked = settings["look"]
-        images = _some(batches.test, max(asked["images"], asked["points"]))
-        result["moved"] = _moved(models, _prepared(batches, images, asked["images"]), asked, device)
-        result |= _derivatives(trained, batches, next(_prepared(batches, images, asked["points"]))[0])
+        result |= _measure_further(settings["look"], trained)
     return rounded(result)
 
 
-def _some(test: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
+def _measure_further(asked: dict[str, Any], trained: Trained) -> dict[str, Any]:
+    """Accuracy on moved inputs, and derivatives."""
+    batches = ArrayBatches(load(trained.config.data), trained.config, pixels=trained.pixels)
+    images, labels = _random_part(batches.test, max(asked["images"], asked["points"]))
+    x, moved = batches.scaled(images), asked["images"]
+    accuracy = _accuracy_when_moved(trained, x[:moved], labels[:moved], asked)
+    return {"moved": accuracy, **_derivatives(trained, batches, x[: asked["points"]])}
+
+
+def _random_part(test: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
     """Test samples from all over the set, whatever its order; the same for every run."""
     if count > len(test[1]):
         raise ValueError(f"{count} test samples are asked for, of {len(test[1])} there are")
-    chosen = torch.randperm(len(test[1]), generator=stream(0, "points"))[:count]
+    chosen = permutation(len(test[1]), stream(0, "points"))[:count]
     return test[0][chosen], test[1][chosen]
 
 
-def _prepared(batches: ArrayBatches, images: tuple[Tensor, Tensor], count: int) -> Iterator[tuple[Tensor, Tensor]]:
-    yield batches.numbers(images[0][:count]), images[1][:count]
-
-
-def _held_out(models: dict[str, nn.Module], batches: ArrayBatches, device: str) -> Any:
-    held = outputs(models, batches.held_out_batches(), device)
-    return held if len(held.labels) else None
-
-
-def _moved(
-    models: dict[str, nn.Module],
-    batches: Iterator[tuple[Tensor, Tensor]],
-    asked: dict[str, Any],
-    device: str,
+def _accuracy_when_moved(
+    trained: Trained, x: Tensor, labels: Tensor, asked: dict[str, Any]
 ) -> dict[str, dict[str, float]]:
     """Accuracy by predictor, of images as they are and under x + shift and scale · x."""
+    models = {"plain": trained.net, "rescaled": trained.rescaled}
     changes = [("", 1.0, 0.0)]
     changes += [(f"+{shift:g}", 1.0, shift) for shift in asked["shifts"]]
     changes += [(f"×{scale:g}", scale, 0.0) for scale in asked["scales"]]
-    shown = list(batches)
     found: dict[str, dict[str, float]] = {name: {} for name in models}
     for title, scale, shift in changes:
-        seen = outputs(models, ((scale * x + shift, y) for x, y in shown), device)
-        for name, logits in seen.logits.items():
-            found[name][title] = measure(logits, seen.labels)["accuracy"]
+        moved = outputs(models, [(scale * x + shift, labels)], device())
+        for name, logits in moved.logits.items():
+            found[name][title] = measure(logits, moved.labels)["accuracy"]
     return found
 
 
@@ -114,10 +102,9 @@ def _derivatives(trained: Trained, batches: ArrayBatches, test_points: Tensor) -
         raise ValueError(f"{points} training samples are asked for, of {len(batches.y)} there are")
     with evaluating(net):
         norms = [jacobians(net, x)[1].detach().flatten(1).norm(dim=1) for x in test_points.split(_POINTS_AT_ONCE)]
-    x, y = batches.numbers(batches.x[:points]), batches.y[:points]
+    x, y = batches.scaled(batches.x[:points]), batches.y[:points]
     terms = risk.quadratic(net, x, y, _ALPHA_OF_R1, generator=stream(0, "terms"))
-    assert isinstance(terms, risk.Quadratic)
-    # Not r1 + r3: both grow like 1/p where the network is sure, and cancel; the total knows their sum.
+    # Not r1 + r3: both grow like 1/p where the network is confident, and cancel; the total knows their sum.
     together = float(terms.total - terms.base - terms.r2 - terms.r4)
     return {"jacobian": float(torch.cat(norms).mean()), "r1": float(terms.r1), "r1_r3": together}
 
@@ -147,19 +134,24 @@ def _steps(config: Config) -> Iterator[float]:
     """Training steps of a run without end, and the seconds each took; reading data is not part of it."""
     batches = open_batches(config)
     net = build_network(config, batches.shape, batches.num_classes)
-    method = make_method(config, batches.num_classes, batches.means, net)
-    parseval = keeper(config, net)
-    optimizer = torch.optim.SGD(net.parameters(), config.lr, config.momentum, weight_decay=config.weight_decay)
+    method = build_method(config, net, batches.num_classes, batches.moments)
+    trained = method.extended(net)
+    step = Step(method, trained, build_optimizer(config, trained), build_parseval(config, net))
     generator = stream(config.seed, "steps")
     epoch = 0
     while True:
         for batch in batches.epoch(epoch, 0):
             begun = time.perf_counter()
-            losses, _ = method.losses(net, method.prepare(batch.x, batch.y, generator))
-            optimizer.zero_grad()
-            losses.mean().backward()
-            optimizer.step()
-            if parseval is not None:
-                parseval.step()
+            step(_rows(method, batch, batches.num_classes, config, generator), 1 / batch.total)
             yield time.perf_counter() - begun
         epoch += 1
+
+
+def _rows(method: Method, batch: Batch, num_classes: int, config: Config, generator: torch.Generator) -> Rows:
+    y = to_values(batch.y, num_classes, batch.x.dtype)
+    if config.label_smoothing:
+        y = smooth_uniformly(y, num_classes, config.label_smoothing)
+    return method.draw(batch.x, y, generator)
+
+
+KINDS: dict[str, Kind] = {"regularised": measure_network, "steps": measure_steps}

@@ -1,11 +1,11 @@
-"""The runs behind Table 1, measured: one network, many ways to train it, with clean, flipped and human labels."""
+"""The runs behind Table 1: one network, many ways to train it, with clean, flipped and human labels."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mixreg.experiments.experiment import Results, Sizes, is_at_hand, missing_for_training
-from mixreg.experiments.store import Run
+from mixreg.experiments.experiment import Results, Run, Sizes
+from mixreg.experiments.requirements import is_at_hand, missing_for_training
 
 # What is trained: its name, and what its configuration differs in from ERM's.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -29,10 +29,12 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixupe": ("MixupE", {"method": "mixupe", "alpha": 1.0}),
     "combined": ("Mixup + dropout + Parseval", {"method": "mixup", "alpha": 1.0, "dropout": 0.5, "parseval": 0.001}),
 }
+# ERM, and no regulariser besides.
+_PLAIN = {"method": "erm", "label_smoothing": 0.0, "dropout": 0.0, "parseval": 0.0}
 _NO_DATA = "none"
 
 
-def sizes(scale: str) -> dict[str, Any]:
+def sizes_at(scale: str) -> dict[str, Any]:
     """Digits as pictures where CIFAR-10 is not at hand (and always for a smoke test)."""
     shared: dict[str, Any] = {"model": "lenet", "lr": 0.03, "rounds": 10, "noises": ["0", "0.2", "0.4"]}
     shared |= {"shifts": [-1.0, -0.5, 0.5, 1.0], "scales": [0.5, 0.75, 1.5, 2.0]}
@@ -49,49 +51,50 @@ def sizes(scale: str) -> dict[str, Any]:
     return digits | {"samples": 1000, "epochs": 60, "repetitions": 3, "images": 300, "points": 200}
 
 
-def noises(chosen: Sizes) -> list[str]:
+def noises(sizes: Sizes) -> list[str]:
     """Kinds of label noise: fractions of flipped labels, and people's labels where they are at hand."""
-    return [*chosen["noises"], *([] if chosen["human"] == _NO_DATA else ["human"])]
+    return [*sizes["noises"], *([] if sizes["human"] == _NO_DATA else ["human"])]
 
 
-def _config(chosen: Sizes, method: str) -> dict[str, Any]:
-    config = {key: chosen[key] for key in ("data", "model", "lr", "samples", "epochs")}
+def _data(sizes: Sizes, noise: str) -> dict[str, Any]:
+    """The fields of a configuration that say what labels there are."""
+    if noise == "human":
+        return {"data": sizes["human"]}
+    return {"data": sizes["data"], "label_noise": float(noise)}
+
+
+def _config(sizes: Sizes, method: str) -> dict[str, Any]:
+    config = {key: sizes[key] for key in ("data", "model", "lr", "samples", "epochs")}
     return config | {"method": "erm", "drops": [0.5], "augment": "none"} | METHODS[method][1]
 
 
-def run(chosen: Sizes, method: str, noise: str, seed: int) -> Run:
+def _run(sizes: Sizes, method: str, noise: str, seed: int) -> Run:
     """One training run; moved inputs and derivatives are measured on networks that saw clean labels."""
-    config = _config(chosen, method) | {"seed": seed}
-    config |= {"data": chosen["human"]} if noise == "human" else {"label_noise": float(noise)}
-    look = {key: chosen[key] for key in ("shifts", "scales", "images", "points")} if noise == "0" else None
-    return Run("regularised", {"config": config, "look": look})
+    config = _config(sizes, method) | {"seed": seed} | _data(sizes, noise)
+    further = {key: sizes[key] for key in ("shifts", "scales", "images", "points")} if noise == "0" else None
+    return Run("regularised", {"config": config, "look": further})
 
 
-def steps_run(chosen: Sizes) -> Run:
-    """The timing of all methods' steps."""
-    configs = {method: _config(chosen, method) for method in METHODS}
-    return Run("steps", {"configs": configs, "rounds": chosen["rounds"]})
-
-
-def runs(chosen: Sizes) -> list[Run]:
-    """All of them, one repetition after another, and the timing of steps."""
-    trained = [
-        run(chosen, method, noise, seed)
-        for seed in range(chosen["repetitions"])
-        for noise in noises(chosen)
+def runs(sizes: Sizes) -> list[Run]:
+    """The timing of all methods' steps, and all trainings, one repetition after another."""
+    configs = {method: _config(sizes, method) for method in METHODS}
+    trainings = [
+        _run(sizes, method, noise, seed)
+        for seed in range(sizes["repetitions"])
+        for noise in noises(sizes)
         for method in METHODS
     ]
-    return [steps_run(chosen), *trained]
+    return [Run("steps", {"configs": configs, "rounds": sizes["rounds"]}), *trainings]
 
 
 class Measured:
     """The numbers of the table: lists over repetitions, by method."""
 
-    def __init__(self, results: Results, chosen: Sizes) -> None:
-        self.results, self.chosen = results, chosen
+    def __init__(self, results: Results, sizes: Sizes) -> None:
+        self.results, self.sizes = results, sizes
 
     def _all(self, method: str, noise: str) -> list[dict[str, Any]]:
-        return [self.results[run(self.chosen, method, noise, s).key] for s in range(self.chosen["repetitions"])]
+        return self.results.select(**_PLAIN | METHODS[method][1] | _data(self.sizes, noise))
 
     def test(self, method: str, predictor: str, measure: str, noise: str = "0") -> list[float]:
         """A measure on test data."""
@@ -112,7 +115,7 @@ class Measured:
 
     def cost(self, method: str) -> list[float]:
         """Steps of ERM that one step takes, round by round."""
-        ratios: list[float] = self.results[steps_run(self.chosen).key]["ratios"][method]
+        ratios: list[float] = self.results.one(kind="steps")["ratios"][method]
         return ratios
 
     def columns(self, method: str, is_tempered: bool = False) -> dict[str, list[float]]:
@@ -125,7 +128,7 @@ class Measured:
             "R1": self.derivative(method, "r1"),
             "R1 + R3": self.derivative(method, "r1_r3"),
         }
-        for noise in noises(self.chosen):
+        for noise in noises(self.sizes):
             columns[f"accuracy, {noise_name(noise)}"] = self.test(method, "plain", "accuracy", noise)
         columns["accuracy, rescaled"] = self.test(method, "rescaled", "accuracy")
         for sign, name in (("+", "shifted"), ("×", "scaled")):
@@ -138,20 +141,19 @@ def noise_name(noise: str) -> str:
     return {"0": "clean", "human": "human noise"}.get(noise) or f"{float(noise):.0%} flipped"
 
 
-def made_with(chosen: Sizes) -> str:
-    """What the figure says of its runs."""
+def caption(sizes: Sizes) -> str:
     names = {"cifar10": "CIFAR-10", "digits-32": "digits"}
-    human = ", human noise: CIFAR-10N's worst labels" if chosen["human"] != _NO_DATA else ""
-    data = names.get(chosen["data"], chosen["data"])
+    human = ", human noise: CIFAR-10N's worst labels" if sizes["human"] != _NO_DATA else ""
+    data = names.get(sizes["data"], sizes["data"])
     return (
-        f"LeNet on {chosen['samples']:,} training samples of {data}{human}; SGD with step {chosen['lr']:g} (÷ 10 at "
-        f"half time), {chosen['epochs']} epochs, no augmentation; α = 1 where nothing else is said; temperatures from "
-        f"a clean tenth held out; {chosen['images']:,} moved test images, derivatives at {chosen['points']} points; "
-        f"mean and 95 % interval of {chosen['repetitions']} repetitions ({chosen['rounds']} rounds for the cost of a "
-        f"step)"
+        f"LeNet on {sizes['samples']:,} training samples of {data}{human}; SGD with learning rate {sizes['lr']:g}, "
+        f"divided by 10 halfway, {sizes['epochs']} epochs, no augmentation; α = 1 where nothing else is said; "
+        f"temperatures from a clean tenth held out; {sizes['images']:,} moved test images, derivatives at "
+        f"{sizes['points']} points; mean and 95 % interval of {sizes['repetitions']} repetitions ({sizes['rounds']} "
+        "rounds for the cost of a step)"
     )
 
 
-def missing(chosen: Sizes) -> list[str]:
+def missing(sizes: Sizes) -> list[str]:
     """Datasets that are not at hand."""
-    return missing_for_training([name for name in (chosen["data"], chosen["human"]) if name != _NO_DATA])
+    return missing_for_training([name for name in (sizes["data"], sizes["human"]) if name != _NO_DATA])

@@ -5,8 +5,8 @@ does both and withstands label noise; temperature scaling calibrates; Mixup does
 every method, and Mixup's relatives, train the same network on the same data with the same optimiser, and are measured.
 
 *Moved inputs*: how much accuracy is lost, on average, when every normalised input is shifted by a constant or scaled
-by a factor. *R1* alone grows like 1/p where a network is sure of itself, and R3 makes up for it: their sum is what
-counts. *Rescaled* is the prediction rule of each method (`mixreg.training.prediction`). Temperatures are fitted on
+by a factor. *R1* alone grows like 1/p where a network is confident, and R3 makes up for it: their sum is what
+counts. *Rescaled* is the prediction rule of each method (`mixreg.methods`). Temperatures are fitted on
 clean held-out data, after training.
 """
 
@@ -15,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mixreg.experiments import regulariser_runs
-from mixreg.experiments.claims import Claim, Part, exceeds, stays_within
-from mixreg.experiments.experiment import Experiment, Results, Sizes, Table
+from mixreg.experiments import regularised, regulariser_runs
+from mixreg.experiments.claims import Comparison, exceeds, stays_within
+from mixreg.experiments.experiment import Claim, Experiment, Results, Sizes, Table
 from mixreg.experiments.regulariser_runs import METHODS, Measured, noise_name, noises
+from mixreg.report.curves import new_figure
+from mixreg.report.intervals import interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,15 +33,11 @@ MARGIN = 0.02
 _LOGARITHMIC_FROM = 10
 
 
-def figure(results: Results, chosen: Sizes) -> Figure:
+def figure(results: Results, sizes: Sizes) -> Figure:
     """A row per method, a panel per kind of measure; the line is ERM."""
-    from matplotlib.figure import Figure
-
-    from mixreg.report.curves import caption
-
-    measured = Measured(results, chosen)
+    measured = Measured(results, sizes)
     columns = {method: measured.columns(method) for method in METHODS}
-    noise_columns = [f"accuracy, {noise_name(noise)}" for noise in noises(chosen)]
+    noise_columns = [f"accuracy, {noise_name(noise)}" for noise in noises(sizes)]
     panels = {
         "calibration: ECE": ["ECE", "ECE, rescaled"],
         "Jacobian: ‖∇f‖ at test points": ["Jacobian"],
@@ -48,7 +46,7 @@ def figure(results: Results, chosen: Sizes) -> Figure:
         "moved inputs: accuracy lost": ["lost, shifted", "lost, scaled"],
         "cost of a step (ERM = 1)": ["cost of a step"],
     }
-    drawing = Figure(figsize=(17, 1.6 + 0.33 * len(METHODS)), layout="constrained")
+    drawing = new_figure(17, 1.6 + 0.33 * len(METHODS))
     axes = drawing.subplots(1, len(panels), sharey=True)
     for place, (title, names) in zip(axes, panels.items(), strict=True):
         for index, name in enumerate(names):
@@ -63,14 +61,11 @@ def figure(results: Results, chosen: Sizes) -> Figure:
             place.set_xscale("log")
     axes[0].set_yticks(range(len(METHODS)), [title for title, _ in METHODS.values()], fontsize=8)
     axes[0].invert_yaxis()
-    caption(drawing, regulariser_runs.made_with(chosen))
     return drawing
 
 
 def _dots(axes: Axes, rows: Sequence[Sequence[float]], index: int, count: int, label: str) -> None:
     """Means with their intervals, a row per method, and a line through the first one, ERM."""
-    from mixreg.report.intervals import interval
-
     spans = [interval(list(values)) for values in rows]
     places = [row + 0.18 * (index - (count - 1) / 2) for row in range(len(rows))]
     half = [0.0 if span.half_width != span.half_width else span.half_width for span in spans]
@@ -80,11 +75,9 @@ def _dots(axes: Axes, rows: Sequence[Sequence[float]], index: int, count: int, l
     axes.axvline(spans[0].mean, color=f"C{index}", linewidth=0.8, alpha=0.6)
 
 
-def table(results: Results, chosen: Sizes) -> Table:
+def table(results: Results, sizes: Sizes) -> Table:
     """Every number of the figure, with temperature scaling as a method of its own."""
-    from mixreg.report.intervals import interval
-
-    measured = Measured(results, chosen)
+    measured = Measured(results, sizes)
     rows = {title: measured.columns(method) for method, (title, _) in METHODS.items()}
     rows[TEMPERED] = measured.columns("erm", is_tempered=True)
     names = list(rows["ERM"])
@@ -92,20 +85,20 @@ def table(results: Results, chosen: Sizes) -> Table:
     return Table(["method", *names], shown)
 
 
-def claims(results: Results, chosen: Sizes) -> list[Claim]:
+def claims(results: Results, sizes: Sizes) -> list[Claim]:
     """The ticks of Table 1, and what the discussion says of Mixup taken apart."""
-    measured = Measured(results, chosen)
-    flipped = [noise for noise in noises(chosen) if noise != "0"]
+    measured = Measured(results, sizes)
+    flipped = [noise for noise in noises(sizes) if noise != "0"]
 
-    def calibrates(method: str, predictor: str = "plain") -> Part:
+    def calibrates(method: str, predictor: str = "plain") -> Comparison:
         about = f"ECE, ERM − {METHODS[method][0]}" + ("" if predictor == "plain" else f", {predictor}")
         return exceeds(about, measured.test("erm", "plain", "ece"), measured.test(method, predictor, "ece"))
 
-    def flattens(method: str) -> Part:
+    def flattens(method: str) -> Comparison:
         about = f"‖∇f‖, ERM − {METHODS[method][0]}"
         return exceeds(about, measured.derivative("erm", "jacobian"), measured.derivative(method, "jacobian"))
 
-    def withstands(method: str) -> list[Part]:
+    def withstands(method: str) -> list[Comparison]:
         return [
             exceeds(
                 f"accuracy, {noise_name(noise)}, {METHODS[method][0]} − ERM",
@@ -115,7 +108,7 @@ def claims(results: Results, chosen: Sizes) -> list[Claim]:
             for noise in flipped
         ]
 
-    def better(method: str) -> Part:
+    def better(method: str) -> Comparison:
         about = f"cross-entropy, {METHODS[method][0]} − Mixup, both rescaled"
         return exceeds(
             about,
@@ -164,13 +157,15 @@ def claims(results: Results, chosen: Sizes) -> list[Claim]:
 
 
 EXPERIMENT = Experiment(
-    "regularizers",
-    "Table 1",
-    "What regularisers do: calibration, Jacobian, label noise, moved inputs, and what they cost.",
-    regulariser_runs.sizes,
-    regulariser_runs.runs,
-    figure,
-    table,
-    claims,
-    regulariser_runs.missing,
+    name="regularizers",
+    paper="Table 1",
+    title="What regularisers do: calibration, Jacobian, label noise, moved inputs, and what they cost.",
+    sizes_at=regulariser_runs.sizes_at,
+    kinds=regularised.KINDS,
+    runs=regulariser_runs.runs,
+    caption=regulariser_runs.caption,
+    figure=figure,
+    table=table,
+    claims=claims,
+    missing=regulariser_runs.missing,
 )

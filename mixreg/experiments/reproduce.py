@@ -8,6 +8,9 @@ A folder holds
     figures/            NAME.png and NAME.pdf
     claims.json         the verdicts
     report.html         all of it on one page
+
+The paper's experiments are known by their names. Code of one's own is only ever imported because somebody named it, not
+because a folder does.
 """
 
 from __future__ import annotations
@@ -18,45 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mixreg._support.files import locked, write_json
 from mixreg.evaluation.figures import save_figure
-from mixreg.experiments import (
-    approximation,
-    confidence,
-    expansions,
-    imagenet_ood,
-    label_smoothing,
-    least_squares,
-    ood,
-    overview,
-    regularizers,
-    rescaling,
-    terms,
-    two_moons,
-)
 from mixreg.experiments.claims import Claim
-from mixreg.experiments.experiment import SCALES, Experiment, changed
+from mixreg.experiments.experiment import Experiment
+from mixreg.experiments.registry import EXPERIMENTS, find_experiments, is_own, kinds_of
+from mixreg.experiments.results import Results
+from mixreg.experiments.sizes import SCALES, SizesError, changed, check_sizes
 from mixreg.experiments.store import Store
 from mixreg.experiments.summary import Chapter, write_report
-from mixreg.experiments.sweep import Report, SweepError, Workers, sweep
-from mixreg.files import waiting_for, write_json
+from mixreg.experiments.sweep import OnProgress, SweepError, Workers, sweep
+from mixreg.report.curves import put_caption
 
-EXPERIMENTS: dict[str, Experiment] = {
-    module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (
-        overview,
-        regularizers,
-        approximation,
-        terms,
-        rescaling,
-        ood,
-        imagenet_ood,
-        confidence,
-        two_moons,
-        least_squares,
-        label_smoothing,
-        expansions,
-    )
-}
 PLAN = "experiments.json"
 
 
@@ -70,63 +46,65 @@ class Reproduction:
     skipped: dict[str, list[str]]
 
 
-def chosen(names: Sequence[str], scale: str) -> list[Experiment]:
-    """The experiments of these names, all if there are none."""
-    for name in names:
-        if name not in EXPERIMENTS:
-            raise ValueError(f"unknown experiment {name!r}; known are {', '.join(EXPERIMENTS)}")
-    if scale not in SCALES:
-        raise ValueError(f"unknown scale {scale!r}; known are {', '.join(SCALES)}")
-    return [EXPERIMENTS[name] for name in dict.fromkeys(names or EXPERIMENTS)]
-
-
 def reproduce(
-    names: Sequence[str],
+    references: Sequence[str],
     scale: str,
     out: Path,
     workers: Workers,
-    report: Report,
+    on_progress: OnProgress,
     changes: Mapping[str, Any] | None = None,
 ) -> Reproduction:
     """Carry out what is missing, then draw and judge everything that was asked for in the folder `out`.
 
     Args:
-        names: of experiments, all if empty; those that were not named are left out if something is missing for them.
+        references: of experiments, names or `package.module:NAME`; all of the paper's if empty, but for those that
+            something is missing for.
         scale: smoke, laptop or paper.
         out: the folder.
         workers: who does the runs.
-        report: is told how far it is.
+        on_progress: is told how far it is.
         changes: sizes other than the scale's.
     """
     changes = changes or {}
-    experiments = chosen(names, scale)
-    sizes = {e.name: changed(e.sizes(scale), changes) for e in experiments}
-    for size in changes:
-        if not any(size in e.sizes(scale) for e in experiments):
-            known = sorted({name for e in experiments for name in e.sizes(scale)})
-            raise ValueError(f"none of the experiments has a size {size!r}; they have {', '.join(known)}")
-    lacking = {e.name: e.missing(sizes[e.name]) for e in experiments}
-    if names and any(lacking.values()):
+    experiments = find_experiments(references or list(EXPERIMENTS))
+    sizes = _sizes(experiments, scale, changes)
+    lacking = {reference: e.missing(sizes[reference]) for reference, e in experiments.items()}
+    if references and any(lacking.values()):
         raise ValueError("; ".join(dict.fromkeys(reason for reasons in lacking.values() for reason in reasons)))
+    own = [reference for reference in experiments if is_own(reference)]
+    _planned(out, own)
     store = open_store(out)
-    _note(out, scale, changes, sizes, {e.name for e in experiments if lacking[e.name]})
-    runs = [run for e in experiments if not lacking[e.name] for run in e.runs(sizes[e.name])]
+    _note(out, scale, changes, sizes, {reference for reference in experiments if lacking[reference]})
+    runs = [run for reference, e in experiments.items() if not lacking[reference] for run in e.runs(sizes[reference])]
+    kinds = kinds_of([*EXPERIMENTS.values(), *experiments.values()])
     try:
-        sweep(runs, store, out / "runs", workers, report)
+        sweep(runs, store, out / "runs", kinds, workers, on_progress)
     except SweepError as error:
-        # What did finish is worth looking at.
-        draw(out)
+        # What did finish is shown.
+        draw(out, own)
         raise SweepError(f"{error} ({out / 'report.html'} shows what is there)") from error
-    return draw(out)
+    return draw(out, own)
+
+
+def _sizes(experiments: Mapping[str, Experiment], scale: str, changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The sizes of all experiments at a scale, with these changes."""
+    if scale not in SCALES:
+        raise ValueError(f"unknown scale {scale!r}; known are {', '.join(SCALES)}")
+    before = {reference: experiment.sizes_at(scale) for reference, experiment in experiments.items()}
+    known = {name for sizes in before.values() for name in sizes}
+    for name in changes:
+        if name not in known:
+            raise ValueError(f"none of the experiments has a size {name!r}; they have {', '.join(sorted(known))}")
+    return {reference: changed(sizes, changes) for reference, sizes in before.items()}
 
 
 def _note(out: Path, scale: str, changes: Mapping[str, Any], sizes: Mapping[str, Any], left_out: set[str]) -> None:
     """Add what was asked for to the folder's plan; what cannot be carried out does not push out what was."""
-    with waiting_for(out / f".{PLAN}.lock"):
+    with locked(out / f".{PLAN}.lock"):
         plan = read_plan(out)
-        for name, found in sizes.items():
-            if name not in left_out or name not in plan:
-                plan[name] = {"scale": scale, "changes": dict(changes), "sizes": found}
+        for reference, found in sizes.items():
+            if reference not in left_out or reference not in plan:
+                plan[reference] = {"scale": scale, "changes": dict(changes), "sizes": found}
         write_json(out / PLAN, plan)
 
 
@@ -139,26 +117,49 @@ def open_store(out: Path) -> Store:
 
 
 def read_plan(out: Path) -> dict[str, Any]:
-    """What was asked for in this folder so far, by experiment."""
+    """What was asked for in this folder so far: the paper's experiments in their order, then one's own."""
     path = out / PLAN
     if not path.exists():
         return {}
     try:
         plan = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(plan, dict) or any(set(entry) != {"scale", "changes", "sizes"} for entry in plan.values()):
-            raise ValueError("every entry has scale, changes and sizes")
-    except (OSError, ValueError, TypeError) as error:
+        for entry in plan.values():
+            named = [entry[key] for key in ("changes", "sizes")]
+            if len(entry) != 3 or entry["scale"] not in SCALES or not all(isinstance(part, dict) for part in named):
+                raise ValueError(f"every entry has scale ({', '.join(SCALES)}), changes and sizes")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} does not say what to reproduce: {error}") from error
-    return {name: plan[name] for name in EXPERIMENTS if name in plan}
+    known = [*EXPERIMENTS, *(reference for reference in plan if is_own(reference))]
+    return {reference: plan[reference] for reference in known if reference in plan}
 
 
-def draw(out: Path) -> Reproduction:
-    """Figures, tables, verdicts and the report of a folder, from stored results alone."""
+def _planned(out: Path, own: Sequence[str]) -> dict[str, Any]:
+    """The plan of a folder, if all of one's own experiments in it are among those that were named."""
     plan = read_plan(out)
+    for reference in plan:
+        if is_own(reference) and reference not in own:
+            raise ValueError(f"{out} holds {reference}, which is code of your own: name it on the command line too")
+    return plan
+
+
+def draw(out: Path, own: Sequence[str] = ()) -> Reproduction:
+    """Figures, tables, verdicts and the report of a folder, from stored results alone.
+
+    Args:
+        out: the folder.
+        own: one's own experiments among those that it holds, as `package.module:NAME`.
+    """
+    plan = _planned(out, own)
+    for reference in own:
+        if reference not in plan:
+            raise ValueError(f"{out} holds no results of {reference}")
     if not plan:
         raise ValueError(f"{out} holds no results; name experiments to carry out")
-    store = open_store(out)
-    chapters = [_chapter(EXPERIMENTS[name], entry, store, out / "figures") for name, entry in plan.items()]
+    store, experiments = open_store(out), find_experiments(list(plan))
+    chapters = [
+        _chapter(reference, experiment, plan[reference], store, out / "figures")
+        for reference, experiment in experiments.items()
+    ]
     store.write_json(out / "results.json")
     verdicts = [
         {"experiment": c.experiment.name, "scale": c.entry["scale"], "sizes": c.entry["sizes"], **claim.to_json()}
@@ -175,24 +176,28 @@ def draw(out: Path) -> Reproduction:
     )
 
 
-def _chapter(experiment: Experiment, entry: dict[str, Any], store: Store, folder: Path) -> Chapter:
+def _chapter(reference: str, experiment: Experiment, entry: dict[str, Any], store: Store, folder: Path) -> Chapter:
     """What there is to say of an experiment: all of it, or why there is nothing."""
     sizes = entry["sizes"]
     try:
+        check_sizes(sizes, experiment.sizes_at(entry["scale"]))
         wanted = experiment.runs(sizes)
-        results = store.get(wanted)
-        absent = sum(run.key not in results for run in wanted)
-        lacking = [] if not absent else experiment.missing(sizes)
-        if absent and not lacking:
-            lacking = [f"{absent} of {len(wanted)} runs are not finished"]
-        if not lacking:
-            figure = experiment.figure(results, sizes)
-            table, claims = experiment.table(results, sizes), experiment.claims(results, sizes)
-            made_with = " ".join(figure.get_suptitle().split())
-            paths = save_figure(figure, folder, experiment.name)
-            return Chapter(experiment, entry, paths, made_with, table, claims, store.records(wanted), [])
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        # Sizes that make no sense must not hide the other experiments.
-        lacking = [*experiment.missing(sizes), f"it cannot be drawn at these sizes ({type(error).__name__}: {error})"]
+    except SizesError as error:
+        # They must not hide the other experiments.
+        return _empty_chapter(reference, experiment, entry, [f"its sizes make no sense: {error}"])
+    found = store.get(wanted)
+    absent = sum(run.key not in found for run in wanted)
+    if absent:
+        unfinished = f"{absent} of {len(wanted)} runs are not finished"
+        return _empty_chapter(reference, experiment, entry, experiment.missing(sizes) or [unfinished])
+    results = Results((run, found[run.key]) for run in wanted)
+    figure, caption = experiment.figure(results, sizes), experiment.caption(sizes)
+    put_caption(figure, caption)
+    table, claims = experiment.table(results, sizes), experiment.claims(results, sizes)
+    paths = save_figure(figure, folder, experiment.name)
+    return Chapter(reference, experiment, entry, paths, caption, table, claims, store.records(wanted), [])
+
+
+def _empty_chapter(reference: str, experiment: Experiment, entry: dict[str, Any], lacking: list[str]) -> Chapter:
     unknown = Claim(experiment.title.rstrip("."), "; ".join(lacking), experiment.paper, ())
-    return Chapter(experiment, entry, [], "", None, [unknown], [], lacking)
+    return Chapter(reference, experiment, entry, [], "", None, [unknown], [], lacking)

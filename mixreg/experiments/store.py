@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mixreg.files import write_bytes
+from mixreg._support.files import write_bytes
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS runs (
@@ -30,12 +30,12 @@ CREATE TABLE IF NOT EXISTS runs (
 )
 """
 # How long a writer waits for another one.
-_PATIENCE_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """Something to carry out: a kind, known to `mixreg.experiments.kinds`, and JSON settings."""
+    """Something to carry out: a kind, which names the function that does it, and its settings, all JSON."""
 
     kind: str
     settings: dict[str, Any]
@@ -65,7 +65,7 @@ class Store:
 
     def _connect(self) -> sqlite3.Connection:
         # A connection for every use: it may be shared by threads and survives forks.
-        return sqlite3.connect(self.path, timeout=_PATIENCE_SECONDS)
+        return sqlite3.connect(self.path, timeout=_TIMEOUT_SECONDS)
 
     def put(self, run: Run, result: dict[str, Any], provenance: dict[str, Any]) -> None:
         """Keep a result; the first one for a run stays."""

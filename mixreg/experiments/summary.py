@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mixreg.experiments.claims import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED, Claim, Part
+from mixreg._support.files import write_bytes
+from mixreg.experiments.claims import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED, Claim, Comparison
 from mixreg.experiments.experiment import Experiment, Table
-from mixreg.files import write_bytes
 from mixreg.report import page
 
 _VERSIONS = ("mixreg", "python", "torch", "numpy", "scikit-learn")
@@ -24,19 +24,21 @@ class Chapter:
     """What the report says of one experiment.
 
     Attributes:
+        reference: what it is asked for as: its name, or `package.module:NAME`.
         experiment: which one.
         entry: scale, changes and sizes it was carried out with.
         figures: its files, PNG first; none if it could not be carried out.
-        made_with: what the figure says it was made with.
+        caption: of the figure.
         table, claims: its numbers and verdicts.
         records: its runs with their provenance.
         lacking: why it could not be carried out.
     """
 
+    reference: str
     experiment: Experiment
     entry: dict[str, Any]
     figures: list[Path]
-    made_with: str
+    caption: str
     table: Table | None
     claims: list[Claim]
     records: list[dict[str, Any]]
@@ -51,7 +53,7 @@ class Chapter:
     @property
     def command(self) -> str:
         """The command that gives this chapter."""
-        words = ["mixreg", "reproduce", self.experiment.name, "--scale", self.entry["scale"]]
+        words = ["mixreg", "reproduce", self.reference, "--scale", self.entry["scale"]]
         for name, value in self.entry["changes"].items():
             if name in self.entry["sizes"]:
                 words += ["--set", f"{name}={_shown(value)}"]
@@ -63,16 +65,16 @@ def _shown(value: Any) -> str:
     return ",".join(str(part) for part in value) if isinstance(value, list) else str(value)
 
 
-def difference(part: Part) -> str:
-    """A mean difference with its interval."""
-    digits = ".2e" if 0 < abs(part.difference) < 1e-4 else ".4f"
-    half = "" if part.half_width is None else f" ± {part.half_width:{digits}}"
-    return f"{part.difference:+{digits}}{half}"
+def difference(comparison: Comparison) -> str:
+    """A mean difference with its interval, as it is printed."""
+    digits = ".2e" if 0 < abs(comparison.difference) < 1e-4 else ".4f"
+    half = "" if comparison.half_width is None else f" ± {comparison.half_width:{digits}}"
+    return f"{comparison.difference:+{digits}}{half}"
 
 
-def p_value(part: Part) -> str:
-    """A p-value as it is printed."""
-    return "" if part.p_value is None else f"{part.p_value:.1e}"
+def p_value(comparison: Comparison) -> str:
+    """A p-value, as it is printed."""
+    return "" if comparison.p_value is None else f"{comparison.p_value:.1e}"
 
 
 def _verdict(name: str) -> page.Html:
@@ -80,7 +82,6 @@ def _verdict(name: str) -> page.Html:
 
 
 def write_report(path: Path, chapters: Sequence[Chapter]) -> None:
-    """Write the page."""
     counts = Counter(claim.verdict for chapter in chapters for claim in chapter.claims)
     total = ", ".join(f"{counts[name]} {name}" for name in _KINDS if counts[name])
     lead = [
@@ -132,7 +133,7 @@ def _chapter(chapter: Chapter) -> page.Html:
         parts.append(page.element("p", "Not carried out: ", "; ".join(chapter.lacking), "."))
     if chapter.figures:
         names = " and ".join(f"figures/{figure.name}" for figure in chapter.figures)
-        caption = f"{chapter.made_with}. Also as {names}."
+        caption = f"{chapter.caption}. Also as {names}."
         parts.append(page.picture(chapter.figures[0].read_bytes(), experiment.title, caption))
     if chapter.claims and not chapter.lacking:
         rows = [

@@ -1,7 +1,7 @@
 """Many runs: on worker processes of this machine, or on a Ray cluster.
 
-Finished runs are in the store and are not carried out again. A half-finished one has its own folder, from which it goes
-on. Only the process that drives a sweep writes to its store; where two sweeps want the same run, one waits for the
+Finished runs are in the store and are not carried out again. A half-finished one has its own folder, from which it is
+resumed. Only the process that drives a sweep writes to its store; where two sweeps want the same run, one waits for the
 other. Workers die with their driver. A worker that dies by itself takes nothing with it but the time since its run's
 last checkpoint: the run is given to another one, up to three times. A run that fails does not stop the others.
 """
@@ -17,7 +17,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -26,14 +26,15 @@ from pathlib import Path
 from typing import Any
 
 from mixreg import __version__
+from mixreg._support.files import locked, write_bytes
+from mixreg.experiments.experiment import Kind
 from mixreg.experiments.store import Run, Store
-from mixreg.files import waiting_for, write_bytes
 
 ATTEMPTS = 3
 # Files of a run: how far it is; that it is being carried out; and a lock.
 PROGRESS, AT_WORK, LOCK = "progress", "at-work", ".run.lock"
-# How often the driver looks how far runs are.
-_LOOK_SECONDS = 1.0
+# How often the driver asks how far runs are.
+_POLL_SECONDS = 1.0
 
 
 class SweepError(RuntimeError):
@@ -41,7 +42,7 @@ class SweepError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class State:
+class SweepProgress:
     """How far a sweep is: finished runs, the same with half-finished ones in part, all runs, the last finished one."""
 
     finished: int
@@ -50,7 +51,7 @@ class State:
     last: Run | None
 
 
-Report = Callable[[State], None]
+OnProgress = Callable[[SweepProgress], None]
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Workers:
 
 
 Result = tuple[dict[str, Any], dict[str, Any]]
-# What became of a run; None for all: look how far the others are.
+# What became of a run; None from time to time while all are under way.
 Outcome = tuple[Run, Result | Exception] | None
 
 
@@ -79,18 +80,16 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def carry_out(kind: str, settings: dict[str, Any], folder: str, threads: int) -> Result:
+def carry_out(kind: Kind, settings: dict[str, Any], folder: str, threads: int) -> Result:
     """One run, in a process of its own: its result and where it came from."""
     import torch
 
-    from mixreg.experiments.kinds import KINDS
-
     torch.set_num_threads(threads)
     place = Path(folder)
-    with waiting_for(place / LOCK):
+    with locked(place / LOCK):
         write_bytes(place / AT_WORK, b"")
         begun = time.monotonic()
-        result = KINDS[kind](settings, place, lambda done: write_bytes(place / PROGRESS, f"{done:.4f}".encode()))
+        result = kind(settings, place, lambda done: write_bytes(place / PROGRESS, f"{done:.4f}".encode()))
         (place / AT_WORK).unlink(missing_ok=True)
     provenance = {
         "seconds": round(time.monotonic() - begun, 3),
@@ -112,8 +111,9 @@ def sweep(
     runs: Sequence[Run],
     store: Store,
     folder: Path,
+    kinds: Mapping[str, Kind],
     workers: Workers = Workers(),  # noqa: B008 (it cannot be changed)
-    report: Report = lambda state: None,
+    on_progress: OnProgress = lambda progress: None,
 ) -> None:
     """Carry out all runs that are not in the store.
 
@@ -121,24 +121,29 @@ def sweep(
         runs: what to do; the same run may occur more than once.
         store: where results are kept.
         folder: where half-finished runs keep their checkpoints.
+        kinds: the functions that carry out runs, by kind.
         workers: who does it.
-        report: is told how far it is.
+        on_progress: is told how far it is.
     """
     unique = {run.key: run for run in runs}
     known = store.get(unique.values())
     pending = {key: run for key, run in unique.items() if key not in known}
+    for run in pending.values():
+        if run.kind not in kinds:
+            raise ValueError(f"nothing is known to carry out runs of the kind {run.kind!r}: name it in `kinds`")
     last: Run | None = None
 
     def tell() -> None:
         finished = len(unique) - len(pending)
-        report(State(finished, finished + sum(_fraction(folder / key) for key in pending), len(unique), last))
+        done = finished + sum(_fraction(folder / key) for key in pending)
+        on_progress(SweepProgress(finished, done, len(unique), last))
 
     tell()
     if not pending:
         return
     engine = _local if workers.ray_address is None else _on_ray
     failures: list[tuple[Run, Exception]] = []
-    for outcome in engine(list(pending.values()), folder, workers):
+    for outcome in engine(list(pending.values()), folder, kinds, workers):
         if outcome is not None:
             last, result = outcome
             del pending[last.key]
@@ -162,7 +167,7 @@ def _fraction(folder: Path) -> float:
     return 0.0
 
 
-def _local(pending: list[Run], folder: Path, workers: Workers) -> Iterator[Outcome]:
+def _local(pending: list[Run], folder: Path, kinds: Mapping[str, Kind], workers: Workers) -> Iterator[Outcome]:
     left = {run.key: run for run in pending}
     deaths = dict.fromkeys(left, 0)
     for key in left:
@@ -170,7 +175,7 @@ def _local(pending: list[Run], folder: Path, workers: Workers) -> Iterator[Outco
     while left:
         count = min(workers.count, len(left))
         try:
-            yield from _one_pool(left, folder, count, max(1, cores() // count))
+            yield from _one_pool(left, folder, kinds, count)
         except BrokenProcessPool:
             # Those that were at work are the ones to blame; which of them is not known.
             for key in [key for key in left if (folder / key / AT_WORK).exists()]:
@@ -180,18 +185,20 @@ def _local(pending: list[Run], folder: Path, workers: Workers) -> Iterator[Outco
                     yield left.pop(key), SweepError(f"its worker process died {ATTEMPTS} times")
 
 
-def _one_pool(left: dict[str, Run], folder: Path, count: int, threads: int) -> Iterator[Outcome]:
+def _one_pool(left: dict[str, Run], folder: Path, kinds: Mapping[str, Kind], count: int) -> Iterator[Outcome]:
     """Carry out what is left, until a worker dies; finished runs are taken out of `left`."""
+    threads = max(1, cores() // count)
     # Fresh processes: forked ones would share PyTorch's threads and locks.
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=_die_with_driver)
     try:
         tasks = {
-            pool.submit(carry_out, run.kind, run.settings, str(folder / run.key), threads): run for run in left.values()
+            pool.submit(carry_out, kinds[run.kind], run.settings, str(folder / run.key), threads): run
+            for run in left.values()
         }
         while tasks:
-            done, _ = wait(tasks, _LOOK_SECONDS, return_when=FIRST_COMPLETED)
+            done, _ = wait(tasks, _POLL_SECONDS, return_when=FIRST_COMPLETED)
             for task in done:
                 result = _result(task)
                 run = tasks.pop(task)
@@ -237,7 +244,7 @@ def _knock(address: str | None) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _on_ray(pending: list[Run], folder: Path, workers: Workers) -> Iterator[Outcome]:
+def _on_ray(pending: list[Run], folder: Path, kinds: Mapping[str, Kind], workers: Workers) -> Iterator[Outcome]:
     try:
         import ray
     except ImportError as error:
@@ -251,14 +258,15 @@ def _on_ray(pending: list[Run], folder: Path, workers: Workers) -> Iterator[Outc
     except (OSError, ValueError, RuntimeError) as error:
         raise SweepError(f"no Ray cluster answers at {workers.ray_address!r}: {error}") from error
     try:
-        # A dead worker's run is started again by Ray, and goes on from its checkpoint.
+        # A dead worker's run is started again by Ray, and resumed from its checkpoint.
         remote = ray.remote(max_retries=ATTEMPTS, num_cpus=workers.cpus, num_gpus=workers.gpus)(carry_out)
         place = folder.absolute()
         tasks = {
-            remote.remote(run.kind, run.settings, str(place / run.key), max(1, workers.cpus)): run for run in pending
+            remote.remote(kinds[run.kind], run.settings, str(place / run.key), max(1, workers.cpus)): run
+            for run in pending
         }
         while tasks:
-            done, _ = ray.wait(list(tasks), num_returns=1, timeout=_LOOK_SECONDS)
+            done, _ = ray.wait(list(tasks), num_returns=1, timeout=_POLL_SECONDS)
             for task in done:
                 run = tasks.pop(task)
                 try:

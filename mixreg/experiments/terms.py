@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mixreg.experiments import lenet_runs
-from mixreg.experiments.claims import Claim, exceeds
-from mixreg.experiments.experiment import Experiment, Results, Sizes, Table
-from mixreg.experiments.store import Run
+import numpy as np
+
+from mixreg.experiments import lenet_runs, trained
+from mixreg.experiments.claims import Comparison, exceeds
+from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
+from mixreg.report.curves import mean_curve, new_figure
+from mixreg.report.intervals import interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,14 +25,17 @@ _TERMS = {"r1": "R1", "r2": "R2", "r3": "R3", "r4": "R4"}
 
 
 def runs(sizes: Sizes) -> list[Run]:
-    """Mixup, ERM and ERM on modified data."""
     return lenet_runs.runs(sizes, _METHODS)
 
 
-def _looks(results: Results, sizes: Sizes, method: str, term: str) -> list[list[float]]:
-    """Repetitions × looks of a term; "regularisation" is what all four add up to."""
+def caption(sizes: Sizes) -> str:
+    return f"{lenet_runs.caption(sizes)}; terms on {sizes['samples']:,} training samples"
+
+
+def _over_epochs(results: Results, method: str, term: str) -> list[list[float]]:
+    """A term, repetitions × measured epochs; "regularisation" is what all four add up to."""
     found = []
-    for result in lenet_runs.repetitions(results, sizes, method):
+    for result in results.select(method=method):
         records = [record["terms"] for record in result["log"] if "terms" in record]
         if term == "regularisation":
             found.append([record["total"] - record["base"] for record in records])
@@ -38,25 +44,20 @@ def _looks(results: Results, sizes: Sizes, method: str, term: str) -> list[list[
     return found
 
 
-def _final(results: Results, sizes: Sizes, method: str, term: str) -> list[float]:
-    return [looks[-1] for looks in _looks(results, sizes, method, term)]
+def _final(results: Results, method: str, term: str) -> list[float]:
+    return [values[-1] for values in _over_epochs(results, method, term)]
 
 
 def figure(results: Results, sizes: Sizes) -> Figure:
     """The sum of the terms, the loss on modified data, and the two terms that nearly cancel, over epochs."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from mixreg.report.curves import caption, mean_curve
-
-    drawing = Figure(figsize=(13, 4.2), layout="constrained")
+    drawing = new_figure(13, 4.2)
     left, middle, right = drawing.subplots(1, 3)
-    epochs = lenet_runs.look_epochs(sizes)
+    epochs = lenet_runs.measured_epochs(sizes)
     for method in _METHODS:
         name, style = lenet_runs.METHODS[method], {"color": lenet_runs.COLOURS[method], "marker": "."}
-        mean_curve(left, epochs, _looks(results, sizes, method, "regularisation"), name, **style)
-        mean_curve(middle, epochs, _looks(results, sizes, method, "base"), name, **style)
-        first, third = (np.array(_looks(results, sizes, method, term)) for term in ("r1", "r3"))
+        mean_curve(left, epochs, _over_epochs(results, method, "regularisation"), name, **style)
+        mean_curve(middle, epochs, _over_epochs(results, method, "base"), name, **style)
+        first, third = (np.array(_over_epochs(results, method, term)) for term in ("r1", "r3"))
         right.semilogy(epochs, first.mean(0), label=f"{name}: R1", **style)
         right.semilogy(epochs, -third.mean(0), ":", label=f"{name}: −R3", **style)
     left.set(title="R1 + R2 + R3 + R4", xlabel="epoch")
@@ -64,17 +65,14 @@ def figure(results: Results, sizes: Sizes) -> Figure:
     right.set(title="R1 and −R3", xlabel="epoch")
     middle.legend(fontsize=8)
     right.legend(fontsize=7)
-    caption(drawing, f"{lenet_runs.made_with(sizes)}; terms on {sizes['samples']:,} training samples")
     return drawing
 
 
 def table(results: Results, sizes: Sizes) -> Table:
     """All terms at the end of training."""
-    from mixreg.report.intervals import interval
-
     columns = {"base": "loss on modified data", "regularisation": "R1 + … + R4"} | _TERMS
     rows = [
-        [lenet_runs.METHODS[method]] + [f"{interval(_final(results, sizes, method, term)):.3g}" for term in columns]
+        [lenet_runs.METHODS[method]] + [f"{interval(_final(results, method, term)):.3g}" for term in columns]
         for method in _METHODS
     ]
     return Table(["trained with", *columns.values()], rows)
@@ -83,35 +81,37 @@ def table(results: Results, sizes: Sizes) -> Table:
 def claims(results: Results, sizes: Sizes) -> list[Claim]:
     """Smallest terms, but not the smallest loss on modified data."""
 
-    def larger(term: str, more: str, less: str) -> tuple[str, list[float], list[float]]:
+    def is_larger(term: str, more: str, less: str) -> Comparison:
         what = "terms" if term == "regularisation" else "loss on modified data"
         about = f"{what}, {lenet_runs.METHODS[more]} − {lenet_runs.METHODS[less]}"
-        return about, _final(results, sizes, more, term), _final(results, sizes, less, term)
+        return exceeds(about, _final(results, more, term), _final(results, less, term))
 
     return [
         Claim(
             "Mixup has the smallest regularisation terms",
             "R1 + … + R4 is smaller for networks trained with Mixup than with ERM or ERM on modified data.",
             "Figure 3, left",
-            tuple(exceeds(*larger("regularisation", other, "mixup")) for other in ("erm", "modified")),
+            tuple(is_larger("regularisation", other, "mixup") for other in ("erm", "modified")),
         ),
         Claim(
             "Mixup has not the smallest loss on modified data",
             "The loss on modified data is smaller for networks trained on it.",
             "Figure 3, right",
-            (exceeds(*larger("base", "mixup", "modified")),),
+            (is_larger("base", "mixup", "modified"),),
         ),
     ]
 
 
 EXPERIMENT = Experiment(
-    "terms",
-    "Figure 3",
-    "Regularisation terms and loss on modified data during training: Mixup, ERM, ERM on modified data.",
-    lenet_runs.sizes,
-    runs,
-    figure,
-    table,
-    claims,
-    lenet_runs.missing,
+    name="terms",
+    paper="Figure 3",
+    title="Regularisation terms and loss on modified data during training: Mixup, ERM, ERM on modified data.",
+    sizes_at=lenet_runs.sizes_at,
+    kinds=trained.KINDS,
+    runs=runs,
+    caption=caption,
+    figure=figure,
+    table=table,
+    claims=claims,
+    missing=lenet_runs.missing,
 )

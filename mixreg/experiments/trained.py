@@ -1,9 +1,9 @@
-"""The kind of run most experiments are made of: a network is trained, watched, and measured at its end.
+"""The kind of run most experiments are made of: a network is trained, measured on the way, and evaluated.
 
 Settings, all JSON, the last two optional:
 
     config         fields of `mixreg.training.config.Config`; the others have their defaults
-    rescale        values of α for which the trained network is also measured rescaled (eq. testmodif)
+    rescale        values of α for which the trained network is also evaluated rescaled (eq. testmodif)
     terms          {samples, epochs}: after these epochs, the terms of Theorem 3 on the first training samples
     corruptions    {source, images}: measures under corruption, by severity; source "generated" makes them
                    from the first test images, otherwise it is a folder in CIFAR-C's layout
@@ -14,9 +14,8 @@ The result holds `log` (a record per epoch), `test` (measures by predictor: plai
 
 from __future__ import annotations
 
-import contextlib
 import json
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from mixreg import risk
+from mixreg._support.files import replacing
 from mixreg.calibration import confidence_histogram
 from mixreg.data.arrays import Dataset, Split
 from mixreg.data.corruptions import corrupted_splits
@@ -32,28 +32,28 @@ from mixreg.data.registry import load
 from mixreg.data.shifted import ShiftedSet, open_shifted
 from mixreg.evaluation.shift import checked_batches
 from mixreg.evaluation.table import outputs
-from mixreg.experiments.experiment import Progress, rounded
-from mixreg.files import replacing
-from mixreg.rescaling import Rescaled
-from mixreg.training.batches import ArrayBatches, Batches
+from mixreg.experiments.experiment import Kind, Progress, rounded
+from mixreg.experiments.training import device, train_quietly
+from mixreg.prediction.rescaled import Rescaled
+from mixreg.training.array_batches import ArrayBatches
+from mixreg.training.batches import Batches
 from mixreg.training.config import Config
-from mixreg.training.engine import Engine
-from mixreg.training.folders import open_batches
-from mixreg.training.loop import Trainer, Unwatched
+from mixreg.training.loop import Trainer
 from mixreg.training.measures import Measures, measure, predict
-from mixreg.training.run import LOG, Trained, load_trained, train
+from mixreg.training.open_batches import open_batches
+from mixreg.training.run import LOG
+from mixreg.training.trained import Trained
 
 CONFIDENCE_BINS = 20
 _MEASURES = ("accuracy", "cross_entropy", "ece")
 
 
 def trained_network(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
-    """Carry out such a run, or go on with it."""
+    """Carry out such a run, or resume it."""
     config = Config(**settings["config"])
     terms = settings.get("terms")
 
-    def look(trainer: Trainer, epoch: int) -> dict[str, Any]:
-        progress(0.95 * epoch / config.epochs)
+    def measure_terms(trainer: Trainer, epoch: int) -> dict[str, Any]:
         if terms is None or epoch not in terms["epochs"]:
             return {}
         return {"terms": term_values(trainer, terms["samples"])}
@@ -61,15 +61,16 @@ def trained_network(settings: dict[str, Any], folder: Path, progress: Progress) 
     # Whatever is wrong with them is found before anything is trained.
     corruptions = settings.get("corruptions")
     shifted = corrupted(corruptions, load(config.data), folder.parent / "corruptions") if corruptions else None
-    train(config, folder, Engine(), lambda *_: contextlib.nullcontext(Unwatched()), look=look)
-    trained = load_trained(folder)
-    own = open_batches(config, pixels=trained.pixels, classes=trained.classes)
+    trained = train_quietly(config, folder, progress, 0.95, measure_terms)
+    batches = open_batches(config, pixels=trained.pixels, classes=trained.classes)
     models = predictors(trained, settings["rescale"])
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    result = {"log": _log(folder)} | _on_test(models, own, device)
+    result = {"log": _log(folder)} | _on_test(models, batches)
     if shifted is not None:
-        result["corruptions"] = by_severity(models, trained, shifted, device)
+        result["corruptions"] = by_severity(models, trained, shifted)
     return rounded(result)
+
+
+KINDS: dict[str, Kind] = {"training": trained_network}
 
 
 def predictors(trained: Trained, alphas: list[float]) -> dict[str, nn.Module]:
@@ -87,11 +88,10 @@ def term_values(trainer: Trainer, samples: int) -> dict[str, float]:
         raise ValueError("the terms of Theorem 3 are measured on datasets in memory")
     if samples > len(batches.y):
         raise ValueError(f"terms are asked for on {samples} samples, of {len(batches.y)} there are")
-    device = next(trainer.bare.parameters()).device
-    x, y = batches.numbers(batches.x[:samples]).to(device), batches.y[:samples].to(device)
+    place = next(trainer.net.parameters()).device
+    x, y = batches.scaled(batches.x[:samples]).to(place), batches.y[:samples].to(place)
     generator = torch.Generator().manual_seed(trainer.config.seed)
-    found = risk.quadratic(trainer.bare, x, y, trainer.config.alpha, generator=generator)
-    assert isinstance(found, risk.Quadratic)
+    found = risk.quadratic(trainer.net, x, y, trainer.config.alpha, generator=generator)
     names = ("base", "r1", "r2", "r3", "r4", "total")
     return {name: float(getattr(found, name)) for name in names}
 
@@ -102,8 +102,8 @@ def _log(folder: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
-def _on_test(models: dict[str, nn.Module], batches: Batches, device: str) -> dict[str, Any]:
-    found = outputs(models, batches.test_batches(), device)
+def _on_test(models: dict[str, nn.Module], batches: Batches) -> dict[str, Any]:
+    found = outputs(models, batches.test_batches(), device())
     confidence = {
         name: {
             "mean": float(logits.softmax(1).amax(1).mean()),
@@ -145,22 +145,16 @@ def _save_array(path: Path, values: np.ndarray) -> None:
         np.save(file, values, allow_pickle=False)
 
 
-def _take(measures: dict[str, Measures], name: str, logits: Tensor, labels: Tensor) -> None:
-    measures[name].update(logits, labels)
-
-
-def by_severity(models: dict[str, nn.Module], trained: Trained, shifted: ShiftedSet, device: str) -> dict[str, Any]:
+def by_severity(models: dict[str, nn.Module], trained: Trained, shifted: ShiftedSet) -> dict[str, Any]:
     """Measures by predictor and severity, averaged over corruptions."""
     pixels = trained.pixels
     if pixels is None:
         raise ValueError("corruptions are of images; this network takes features")
     rows: dict[str, dict[int, list[dict[str, float]]]] = {name: {} for name in models}
     for part in shifted.parts():
-        measures = {name: Measures() for name in models}
         batches = ((pixels.scaled(x), y) for x, y in checked_batches(part, shifted, trained))
-        predict(models, batches, partial(_take, measures), device)
-        for name, found in measures.items():
-            rows[name].setdefault(part.severity, []).append(found.compute())
+        for name, measured in _measured(models, batches).items():
+            rows[name].setdefault(part.severity, []).append(measured)
     return {
         name: {
             str(severity): {m: float(np.mean([row[m] for row in found])) for m in _MEASURES}
@@ -168,3 +162,10 @@ def by_severity(models: dict[str, nn.Module], trained: Trained, shifted: Shifted
         }
         for name, severities in rows.items()
     }
+
+
+def _measured(models: dict[str, nn.Module], batches: Iterator[tuple[Tensor, Tensor]]) -> dict[str, dict[str, float]]:
+    """Measures by predictor, over batches of (x, y)."""
+    measures = {name: Measures() for name in models}
+    predict(models, batches, lambda name, logits, labels: measures[name].update(logits, labels), device())
+    return {name: found.compute() for name, found in measures.items()}

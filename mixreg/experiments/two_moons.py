@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mixreg.experiments.claims import Claim, exceeds, stays_within
-from mixreg.experiments.experiment import Experiment, Progress, Results, Sizes, Table, rounded
-from mixreg.experiments.store import Run
+import numpy as np
+import torch
+
+from mixreg.experiments import moons
+from mixreg.experiments.claims import exceeds, stays_within
+from mixreg.experiments.experiment import Claim, Experiment, Progress, Results, Run, Sizes, Table, rounded
+from mixreg.report.curves import mean_curve, mean_histogram, new_figure
+from mixreg.report.intervals import interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_METHODS = ("erm", "mixup", "approximate")
 # A curve: its name, the run it comes from, and the predictor.
 _CURVES = (
     ("ERM", "erm", "plain"),
@@ -26,7 +30,7 @@ _MEASURES = {"train_loss": "train loss", "train_accuracy": "train accuracy", "te
 MARGIN = 0.02
 
 
-def sizes(scale: str) -> dict[str, Any]:
+def sizes_at(scale: str) -> dict[str, Any]:
     """The paper's 30 repetitions, or fewer."""
     if scale == "smoke":
         return {"alpha": 1.0, "repetitions": 2, "steps": 60, "features": 100, "looks": 6}
@@ -34,27 +38,19 @@ def sizes(scale: str) -> dict[str, Any]:
     return {"alpha": 1.0, "repetitions": repetitions, "steps": 1000, "features": 1000, "looks": 50}
 
 
-def _run(chosen: Sizes, method: str) -> Run:
-    return Run("two-moons", {"method": method, **chosen})
-
-
-def runs(chosen: Sizes) -> list[Run]:
+def runs(sizes: Sizes) -> list[Run]:
     """One run per method, with all its repetitions."""
-    return [_run(chosen, method) for method in _METHODS]
+    return [Run("two-moons", {"method": method, **sizes}) for method in moons.METHODS]
 
 
 def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
     """All repetitions of one method.
 
     Settings:
-        method, repetitions, and any field of `moons.Setting`.
+        method, repetitions, looks (how often its curves are measured), and any other field of `moons.Setting`.
     """
-    import torch
-
-    from mixreg.experiments import moons
-
-    fields = {key: value for key, value in settings.items() if key not in ("method", "repetitions")}
-    setting = moons.Setting(**fields)
+    fields = {key: value for key, value in settings.items() if key not in ("method", "repetitions", "looks")}
+    setting = moons.Setting(measurements=settings["looks"], **fields)
     problems = moons.draw_problems(list(range(settings["repetitions"])), setting, torch.float32)
     curves = moons.train(settings["method"], problems, setting)
     measures = {
@@ -64,63 +60,58 @@ def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[
     return rounded({"steps": curves.steps, "measures": measures, "confidence": confidence})
 
 
-def figure(results: Results, chosen: Sizes) -> Figure:
+def caption(sizes: Sizes) -> str:
+    return (
+        f"Two moons, 150 training points, 20 % of labels flipped; logistic regression on {sizes['features']:,} random "
+        f"features, {sizes['steps']:,} SGD steps, α = {sizes['alpha']:g}; mean and 95 % interval of "
+        f"{sizes['repetitions']} repetitions"
+    )
+
+
+def figure(results: Results, sizes: Sizes) -> Figure:
     """Train loss, train and test accuracy over steps, above histograms of confidence on test points."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from mixreg.report.curves import caption, mean_curve, mean_histogram
-
-    drawing = Figure(figsize=(13, 7.5), layout="constrained")
+    drawing = new_figure(13, 7.5)
     halves: Any = drawing.subfigures(2, 1, height_ratios=[1.15, 1])
     above, below = halves
     axes = above.subplots(1, 3)
     for place, (key, label) in zip(axes, _MEASURES.items(), strict=True):
         for name, method, predictor in _CURVES:
-            result = results[_run(chosen, method).key]
+            result = results.one(method=method)
             mean_curve(place, result["steps"], result["measures"][predictor][key], name)
         place.set(xlabel="step", title=label)
     axes[1].legend(fontsize=8, loc="lower right")  # where no line is
     for place, (name, method, predictor) in zip(below.subplots(1, len(_CURVES), sharey=True), _CURVES, strict=True):
-        confidence = np.array(results[_run(chosen, method).key]["confidence"][predictor])
+        confidence = np.array(results.one(method=method)["confidence"][predictor])
         shares = [np.histogram(row, 10, (0.5, 1.0))[0] / confidence.shape[1] for row in confidence]
         mean_histogram(place, shares, 0.5, fill=True)
         place.set(title=name)
-    caption(
-        drawing,
-        f"Two moons, 150 training points, 20 % of labels flipped; logistic regression on {chosen['features']:,} random "
-        f"features, {chosen['steps']:,} SGD steps, α = {chosen['alpha']:g}; mean and 95 % interval of "
-        f"{chosen['repetitions']} repetitions",
-    )
     return drawing
 
 
-def _final(results: Results, chosen: Sizes, method: str, predictor: str, key: str) -> list[float]:
-    return [row[-1] for row in results[_run(chosen, method).key]["measures"][predictor][key]]
+def _final(results: Results, method: str, predictor: str, key: str) -> list[float]:
+    return [row[-1] for row in results.one(method=method)["measures"][predictor][key]]
 
 
-def _confidence(results: Results, chosen: Sizes, method: str, predictor: str = "plain") -> list[float]:
-    rows = results[_run(chosen, method).key]["confidence"][predictor]
+def _confidence(results: Results, method: str, predictor: str = "plain") -> list[float]:
+    rows = results.one(method=method)["confidence"][predictor]
     return [sum(row) / len(row) for row in rows]
 
 
-def table(results: Results, chosen: Sizes) -> Table:
+def table(results: Results, sizes: Sizes) -> Table:
     """The curves' ends, and mean confidence on test points."""
-    from mixreg.report.intervals import interval
-
     rows = []
     for name, method, predictor in _CURVES:
-        cells = [interval(_final(results, chosen, method, predictor, key)) for key in _MEASURES]
-        cells.append(interval(_confidence(results, chosen, method, predictor)))
+        cells = [interval(_final(results, method, predictor, key)) for key in _MEASURES]
+        cells.append(interval(_confidence(results, method, predictor)))
         rows.append([name, *(f"{cell:.3f}" for cell in cells)])
     return Table(["method", *_MEASURES.values(), "mean confidence"], rows)
 
 
-def claims(results: Results, chosen: Sizes) -> list[Claim]:
+def claims(results: Results, sizes: Sizes) -> list[Claim]:
     """What the appendix says of its figures."""
 
     def test(method: str, predictor: str) -> list[float]:
-        return _final(results, chosen, method, predictor, "test_accuracy")
+        return _final(results, method, predictor, "test_accuracy")
 
     return [
         Claim(
@@ -153,24 +144,20 @@ def claims(results: Results, chosen: Sizes) -> list[Claim]:
             "two moons: Mixup lowers confidence",
             "A model trained with Mixup is less confident on test points than one trained with ERM.",
             "Figure 9",
-            (
-                exceeds(
-                    "mean confidence, ERM − Mixup",
-                    _confidence(results, chosen, "erm"),
-                    _confidence(results, chosen, "mixup"),
-                ),
-            ),
+            (exceeds("mean confidence, ERM − Mixup", _confidence(results, "erm"), _confidence(results, "mixup")),),
         ),
     ]
 
 
 EXPERIMENT = Experiment(
-    "two-moons",
-    "Figures 8 and 9",
-    "Logistic regression on random features for two moons: Mixup, rescaled, approximate Mixup and ERM.",
-    sizes,
-    runs,
-    figure,
-    table,
-    claims,
+    name="two-moons",
+    paper="Figures 8 and 9",
+    title="Logistic regression on random features for two moons: Mixup, rescaled, approximate Mixup and ERM.",
+    sizes_at=sizes_at,
+    kinds={"two-moons": measure},
+    runs=runs,
+    caption=caption,
+    figure=figure,
+    table=table,
+    claims=claims,
 )

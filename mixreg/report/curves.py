@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from mixreg.report.intervals import interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def mean_curve(axes: Axes, x: Sequence[float], rows: ArrayLike, label: str, **style: Any) -> None:
@@ -31,9 +33,14 @@ def mean_histogram(axes: Axes, shares: ArrayLike, lowest: float, label: str = ""
     axes.set(xlim=(lowest, 1), xlabel="confidence on test points")
 
 
-def caption(figure: Any, text: str) -> None:
-    """What a figure was made with, above it, in lines that fit."""
-    import textwrap
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches, whose parts find their places by themselves."""
+    from matplotlib.figure import Figure
 
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def put_caption(figure: Figure, text: str) -> None:
+    """What a figure was made with, above it, in lines that fit."""
     width = int(figure.get_figwidth() * 13)
     figure.suptitle("\n".join(textwrap.wrap(text, width)), fontsize=9)

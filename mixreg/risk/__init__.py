@@ -6,6 +6,10 @@
 | `mixup`      | (mixup)                                    | the expected loss of mixed pairs                    |
 | `perturbed`  | (mixupERM), Theorem 1                      | the same, as shrunk data with centred noise         |
 | `quadratic`  | (mixupQ), Theorem 3                        | its second-order expansion, term by term            |
+| `unmixed`    | Zhang et al. (2021), Lemma 3.1             | the same around unmixed data                        |
+
+`noise_regulariser`, `gaussian_noise` and `dropout_regulariser` go from chosen noise to the regulariser that it amounts
+to, and back.
 
 `loss` is "cross_entropy", "logistic", "squared_error" or a callable loss(y, u) on one sample. Networks are asked in
 evaluation mode. Values are float64 tensors of no dimension; no gradient is recorded (to train on the quadratic risk:
@@ -13,6 +17,21 @@ evaluation mode. Values are float64 tensors of no dimension; no gradient is reco
 """
 
 from mixreg.risk.exact import Estimate, empirical, mixup, perturbed
-from mixreg.risk.expansion import Quadratic, UnmixedExpansion, quadratic
+from mixreg.risk.noise_regularisers import NoiseRegulariser, dropout_regulariser, gaussian_noise, noise_regulariser
+from mixreg.risk.quadratic_risk import Quadratic, quadratic
+from mixreg.risk.unmixed_expansion import UnmixedExpansion, unmixed
 
-__all__ = ["Estimate", "Quadratic", "UnmixedExpansion", "empirical", "mixup", "perturbed", "quadratic"]
+__all__ = [
+    "Estimate",
+    "NoiseRegulariser",
+    "Quadratic",
+    "UnmixedExpansion",
+    "dropout_regulariser",
+    "empirical",
+    "gaussian_noise",
+    "mixup",
+    "noise_regulariser",
+    "perturbed",
+    "quadratic",
+    "unmixed",
+]

@@ -6,23 +6,26 @@ sample mixed with itself is itself. That leaves n (n − 1) / 2 × nodes + n net
 
 **By Monte Carlo**, for larger data: blocks of samples whose i and whose j are each drawn without replacement (every
 sample is used equally often) and whose λ are stratified (one in each of m equally likely intervals). Each triple
-(i, j, λ) still has the right law by itself, so the mean is unbiased; independent blocks give the standard error.
+(i, j, λ) by itself still has the right distribution, so the mean is unbiased; independent blocks give its standard
+error.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import torch
 from torch import Tensor
 
+from mixreg._autodiff.network import Network, evaluating, flat_outputs, refuse_non_finite
+from mixreg._autodiff.problem import Problem, check_problem
+from mixreg._support.random import permutation, uniform
 from mixreg.losses import SampleLoss
-from mixreg.network import Network, Problem, evaluating, flat_outputs, pose, refuse_non_finite
-from mixreg.perturbation import Perturbation
-from mixreg.quadrature import folded_nodes, lambda_nodes, theta_nodes
-from mixreg.theta import scalar_forms
+from mixreg.theory.perturbation import Perturbation
+from mixreg.theory.quadrature import folded_nodes, lambda_nodes, theta_nodes
+from mixreg.theory.theta import scalar_forms
 
 # Blocks of a Monte Carlo estimate: enough for a standard error that is itself right to about 15 %.
 _BLOCKS = 20
@@ -44,9 +47,39 @@ def empirical(
     chunk_size: int | None = None,
 ) -> Tensor:
     """mean ℓ(y_i, f(x_i)) (eq. erm); x: n × …, y: n integer labels or n × … targets."""
-    problem = pose(net, x, y, loss)
+    problem = check_problem(net, x, y, loss)
     with evaluating(net), torch.no_grad():
         return _sum_unmixed(problem, problem.chunk_size(chunk_size)) / problem.count
+
+
+@overload
+def mixup(
+    net: Network,
+    x: Tensor,
+    y: Tensor,
+    alpha: float,
+    loss: str | SampleLoss = "cross_entropy",
+    nodes: int = 32,
+    samples: None = None,
+    *,
+    chunk_size: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor: ...
+
+
+@overload
+def mixup(
+    net: Network,
+    x: Tensor,
+    y: Tensor,
+    alpha: float,
+    loss: str | SampleLoss = "cross_entropy",
+    nodes: int = 32,
+    *,
+    samples: int,
+    chunk_size: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Estimate: ...
 
 
 def mixup(
@@ -72,9 +105,9 @@ def mixup(
         nodes: of the Gauss rule; the result is exact for smooth networks.
         samples: if given, a Monte Carlo `Estimate` from about this many mixed pairs instead.
         chunk_size: network evaluations at once, which bounds the memory.
-        generator: the source of chance for Monte Carlo.
+        generator: random number generator for Monte Carlo.
     """
-    problem = pose(net, x, y, loss)
+    problem = check_problem(net, x, y, loss)
     alpha = scalar_forms(alpha, "a risk").alpha
     with evaluating(net), torch.no_grad():
         if samples is not None:
@@ -95,12 +128,12 @@ def perturbed(
 ) -> Tensor:
     """mean_i E ℓ(ỹ_i + ε_i, f(x̃_i + δ_i)) over θ and j (eq. mixupERM): the right-hand side of Theorem 1.
 
-    Arguments as for `mixup`. Computed from shrunk data and noise, over all n² ordered pairs and a Gauss rule for the
-    law of θ on [½, 1], so that its equality with `mixup` is Theorem 1 and not an identity of code. Gauss rules differ
+    Arguments as for `mixup`. Computed from shrunk data and noise, over all n² ordered pairs and a Gauss rule for
+    θ on [½, 1], so that its equality with `mixup` is Theorem 1 and not an identity of code. Gauss rules differ
     by about 1e-6 for networks with kinks; `folded` takes the rule of `mixup`, folded onto [½, 1], with which the two
     sides agree to rounding for any network.
     """
-    problem = pose(net, x, y, loss)
+    problem = check_problem(net, x, y, loss)
     n = problem.count
     perturbation = Perturbation(problem.x, problem.y, alpha)
     rule = folded_nodes if folded else theta_nodes
@@ -187,8 +220,8 @@ def _monte_carlo(
     size = min(n, samples // _BLOCKS)
     means = []
     for _ in range(math.ceil(samples / size)):
-        i, j = (torch.randperm(n, generator=generator)[:size].to(x.device) for _ in range(2))
-        strata = (torch.randperm(size, generator=generator) + torch.rand(size, generator=generator)) / size
+        i, j = (permutation(n, generator)[:size].to(x.device) for _ in range(2))
+        strata = ((permutation(size, generator) + uniform((size,), generator)) / size).cpu()
         if alpha == 0 or math.isinf(alpha):
             lam = (strata < 0.5).double() if alpha == 0 else torch.full((size,), 0.5, dtype=torch.float64)
         else:

@@ -1,5 +1,5 @@
-"""Training: configurations and presets, batches, methods, checkpoints and the loop, on Lightning Fabric."""
+"""Training: what a run is, its batches, its step, its loop and its folder, on Lightning Fabric."""
 
-from mixreg.training.config import METHODS, PRESETS, Config, preset
+from mixreg.training.config import PRESETS, Config, preset
 
-__all__ = ["METHODS", "PRESETS", "Config", "preset"]
+__all__ = ["PRESETS", "Config", "preset"]

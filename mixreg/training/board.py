@@ -1,59 +1,38 @@
-"""TensorBoard's log, written as it happens.
-
-PyTorch's own writer hands records to a thread, which prints a traceback of its own when the disk is full. These few
-scalars are written where they arise; when that fails the board is given up and training goes on.
-"""
+"""The log for TensorBoard, where that is installed."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 
 class Board:
-    """Scalars of every epoch, in `folder`; does nothing where TensorBoard is not installed."""
+    """Scalars of every epoch, by a `SummaryWriter`, or by nobody where TensorBoard is not installed."""
 
-    def __init__(self, folder: Path) -> None:
-        self.file: Any = None
-        try:
-            from tensorboard.compat.proto.event_pb2 import Event
-            from tensorboard.compat.proto.summary_pb2 import Summary
-            from tensorboard.summary.writer.record_writer import RecordWriter
-        except ImportError:
-            return
-        self.event, self.summary = Event, Summary
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self.file = (folder / f"events.out.tfevents.{time.time_ns()}").open("wb")
-            self.writer = RecordWriter(self.file)
-            self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        except OSError:
-            self.close()
+    def __init__(self, writer: Any) -> None:
+        self.writer = writer
 
     def add(self, epoch: int, record: dict[str, Any]) -> None:
         """The numbers of a nested record, under names with slashes."""
-        if self.file is None:
-            return
-        values = [self.summary.Value(tag=name, simple_value=value) for name, value in scalars(record)]
-        try:
-            self._write(self.event(wall_time=time.time(), step=epoch, summary=self.summary(value=values)))
-        except OSError:
-            self.close()
-
-    def _write(self, event: Any) -> None:
-        self.writer.write(event.SerializeToString())
-        self.file.flush()
+        if self.writer is not None:
+            for name, value in scalars(record):
+                self.writer.add_scalar(name, value, epoch)
+            self.writer.flush()
 
     def close(self) -> None:
         """No more records."""
-        file, self.file = self.file, None
-        if file is not None:
-            try:
-                file.close()
-            except OSError:
-                return
+        if self.writer is not None:
+            self.writer.close()
+
+
+def open_board(folder: Path) -> Board:
+    """The board in `folder`."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return Board(None)
+    return Board(SummaryWriter(str(folder)))
 
 
 def scalars(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -1,115 +1,112 @@
-"""What a training run is: one flat record, and the paper's settings as presets.
+"""What a training run is: one flat record, from which the options of `mixreg train`, their help and defaults are made.
 
 Two runs with the same record on the same machine end with the same weights. How a run is carried out (devices,
-progress, how often it is saved) is not part of it.
+progress, how often it is saved) is not part of it. Nothing here needs PyTorch: the command line
+must answer before it is loaded.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from mixreg.theta import scalar_forms
+from mixreg._support.numbers import require_alpha
+from mixreg.methods import described, require_known
 
-METHODS = (
-    "erm",
-    "mixup",
-    "approximate",
-    "modified",
-    "smoothing",
-    "inputs",
-    "outputs",
-    "independent",
-    "scaled",
-    "gaussian",
-    "manifold",
-    "cutmix",
-    "adaptive",
-    "regmixup",
-    "mixupe",
-)
+Check = Callable[[str, Any], None]
 AUGMENTATIONS = ("standard", "none")
+
+
+def _at_least(least: float) -> Check:
+    def check(name: str, value: Any) -> None:
+        if not (math.isfinite(value) and value >= least):
+            raise ValueError(f"{name} must be a number of at least {least:g}, got {value}")
+
+    return check
+
+
+def _between(low: float, high: float, includes_high: bool) -> Check:
+    def check(name: str, value: Any) -> None:
+        if not (low <= value < high or (includes_high and value == high)):
+            raise ValueError(f"{name} must lie in [{low:g}, {high:g}{']' if includes_high else ')'}, got {value}")
+
+    return check
+
+
+def _one_of(known: tuple[str, ...]) -> Check:
+    def check(name: str, value: Any) -> None:
+        if value not in known:
+            raise ValueError(f"unknown {name} {value!r}; known are {', '.join(known)}")
+
+    return check
+
+
+def _fractions(name: str, values: Any) -> None:
+    if any(not 0 < value < 1 for value in values):
+        raise ValueError(f"{name} must be fractions of the epochs between 0 and 1, got {values}")
+
+
+def _setting(default: Any, about: str, check: Check = lambda name, value: None) -> Any:
+    return field(default=default, metadata={"about": about, "check": check})
 
 
 @dataclass(frozen=True)
 class Config:
-    """A training run.
+    """A training run; the metadata of each field say what it is and what it may be."""
 
-    Attributes:
-        data: a dataset's name, an .npz file, or a folder of class folders.
-        model: a network's name, or package.module:factory, called with `num_classes=`.
-        method: one of `METHODS`.
-        alpha: of Mixup; its θ̄ sets modified and smoothing too.
-        weight: of the second part of the loss of regmixup, mixupe (their η) and adaptive (of the intrusion loss).
-        layers: that manifold chooses from, "input" among them; by default the input and the first two blocks.
-        label_smoothing: ε of smoothing towards the uniform label, before any mixing; with every method.
-        dropout: probability of dropping features of the last layer; with every method.
-        parseval: β of a retraction of all weight matrices but the last after each step; with every method.
-        epochs, batch_size, lr, momentum, nesterov, weight_decay: of SGD; the batch is that of all processes together.
-        drops: the learning rate is divided by 10 after these fractions of the epochs.
-        augment: "standard" (random crops with 4 pixels of padding and flips; for folders random resized crops and
-            flips) or "none". Features that are not images are never augmented.
-        label_noise: fraction of training labels replaced by another class.
-        samples: how many of the training samples to use; 0 for all that are not held out.
-        holdout: fraction of the training set kept out, to fit temperatures on.
-        image_size: side of the images read from folders.
-        seed: of initial weights, split, order, augmentation, noise and mixing.
-    """
-
-    data: str = "digits"
-    model: str = "mlp"
-    method: str = "mixup"
-    alpha: float = 1.0
-    weight: float = 1.0
-    layers: tuple[str, ...] = ()
-    label_smoothing: float = 0.0
-    dropout: float = 0.0
-    parseval: float = 0.0
-    epochs: int = 30
-    batch_size: int = 128
-    lr: float = 0.1
-    momentum: float = 0.9
-    nesterov: bool = False
-    weight_decay: float = 5e-4
-    drops: tuple[float, ...] = (0.5, 0.75)
-    augment: str = "standard"
-    label_noise: float = 0.0
-    samples: int = 0
-    holdout: float = 0.1
-    image_size: int = 224
-    seed: int = 0
+    data: str = _setting(
+        "digits", "A dataset's name (see `mixreg data list`), an .npz file, or a folder of class folders."
+    )
+    model: str = _setting("mlp", "A network's name, or package.module:factory, called with num_classes=.")
+    method: str = _setting(
+        "mixup", "How to train: see below, or package.module:Class.", lambda _, value: require_known(value)
+    )
+    alpha: float = _setting(1.0, "α of Mixup, from 0 (no mixing) to inf.", lambda _, value: _require_alpha(value))
+    options: Mapping[str, Any] = field(default_factory=dict)
+    label_smoothing: float = _setting(
+        0.0, "Smoothing towards the uniform label, before any mixing; with any method.", _between(0, 1, False)
+    )
+    dropout: float = _setting(
+        0.0, "Probability of dropping features of the last layer, with any method.", _between(0, 1, False)
+    )
+    parseval: float = _setting(
+        0.0,
+        "β of Parseval's retraction of all weights but the last after each step; any method.",
+        _between(0, 0.5, True),
+    )
+    epochs: int = _setting(30, "Passes over the data; schedules keep their shape.", _at_least(1))
+    batch_size: int = _setting(128, "Samples per step, of all processes together.", _at_least(1))
+    lr: float = _setting(0.1, "Learning rate of SGD.", _at_least(0))
+    momentum: float = _setting(0.9, "Its momentum.", _at_least(0))
+    nesterov: bool = _setting(False, "Nesterov's momentum.")
+    weight_decay: float = _setting(5e-4, "Its weight decay.", _at_least(0))
+    drops: tuple[float, ...] = _setting(
+        (0.5, 0.75), "The learning rate is divided by 10 after these fractions of the epochs, with commas.", _fractions
+    )
+    augment: str = _setting(
+        "standard",
+        "standard (crops with 4 pixels of padding and flips; for folders resized crops and flips) or none.",
+        _one_of(AUGMENTATIONS),
+    )
+    label_noise: float = _setting(0.0, "Fraction of training labels replaced by another class.", _between(0, 1, False))
+    samples: int = _setting(0, "Training samples to use; 0 for all that are not held out.", _at_least(0))
+    holdout: float = _setting(
+        0.1, "Fraction of the training set kept out, to fit temperatures on.", _between(0, 1, False)
+    )
+    image_size: int = _setting(224, "Side of images read from folders.", _at_least(1))
+    seed: int = _setting(0, "Of initial weights, split, order, augmentation, noise and mixing.")
 
     def __post_init__(self) -> None:
-        scalar_forms(self.alpha, "a training run")
-        for name in ("drops", "layers"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name, known in (("method", METHODS), ("augment", AUGMENTATIONS)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"unknown {name} {getattr(self, name)!r}; known are {', '.join(known)}")
-        for name in ("epochs", "batch_size", "image_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("lr", "momentum", "weight_decay", "weight"):
-            value = getattr(self, name)
-            if not math.isfinite(value) or value < 0:
-                raise ValueError(f"{name} must be a number of at least 0, got {value}")
-        for name in ("label_noise", "holdout", "label_smoothing", "dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
-        if not 0 <= self.parseval <= 0.5:
-            raise ValueError(f"parseval must lie in [0, 0.5], got {self.parseval}")
-        if self.samples < 0:
-            raise ValueError(f"samples must be at least 0, got {self.samples}")
-        if self.method == "scaled" and not (self.alpha == 0 or self.alpha > 1):
-            raise ValueError(f"method scaled needs alpha above 1, where its noise has a variance, got {self.alpha}")
-        if self.layers and self.method != "manifold":
-            raise ValueError(f"layers are for method manifold, got them with {self.method}")
+        object.__setattr__(self, "drops", tuple(self.drops))
+        for setting in fields(self):
+            if "check" in setting.metadata:
+                setting.metadata["check"](setting.name, getattr(self, setting.name))
+        object.__setattr__(self, "options", _own_options(self.method, self.options))
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov needs a momentum above 0")
-        if any(not 0 < drop < 1 for drop in self.drops):
-            raise ValueError(f"drops must be fractions of the epochs between 0 and 1, got {self.drops}")
 
     def lr_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
@@ -118,13 +115,13 @@ class Config:
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON; α = ∞ is the string "inf"."""
-        plain = asdict(self) | {"drops": list(self.drops), "layers": list(self.layers)}
+        plain = json.loads(json.dumps(asdict(self)))
         return plain | {"alpha": "inf"} if math.isinf(self.alpha) else plain
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Config:
         """The record that `to_json` wrote, now or before some of the fields were known."""
-        known = {field.name for field in fields(cls)}
+        known = {setting.name for setting in fields(cls)}
         if not isinstance(content, dict) or not {"data", "model", "method", "alpha"} <= set(content) <= known:
             raise ValueError(f"a run's configuration has the fields {', '.join(sorted(known))}")
         return cls(**content | {"alpha": float(content["alpha"])})
@@ -137,6 +134,22 @@ class Config:
             for key in mine
             if mine[key] != theirs[key]
         )
+
+
+def _require_alpha(alpha: Any) -> None:
+    require_alpha(alpha)
+
+
+def _own_options(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a method that are not its defaults; those of one's own class are checked when it is loaded."""
+    if method not in described():
+        return dict(given)
+    known = described()[method].options
+    for name in given:
+        if name not in known:
+            raise ValueError(f"method {method} has no option {name!r}; it has {', '.join(known) or 'none'}")
+    as_given = {name: tuple(value) if known[name].type is tuple else value for name, value in given.items()}
+    return {name: value for name, value in as_given.items() if value != known[name].default}
 
 
 # Appendix "Experiments" of the paper. The schedules are fractions, so that a shorter run keeps its shape.

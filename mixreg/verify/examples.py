@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from mixreg._support.random import normal
+
 
 @dataclass(frozen=True)
 class Row:
@@ -41,7 +43,7 @@ def with_random_weights(net: nn.Module, stream: torch.Generator) -> nn.Module:
     """`net` in float64 with normal weights that need no gradients."""
     net = net.double().requires_grad_(False)
     for parameter in net.parameters():
-        parameter.copy_(torch.randn(parameter.shape, generator=stream, dtype=torch.float64))
+        parameter.copy_(normal(parameter.shape, stream, torch.float64))
     return net
 
 
@@ -49,8 +51,8 @@ def example(loss: str, n: int = 8) -> tuple[nn.Module, Tensor, Tensor]:
     """A tanh network with three outputs, and data that fits the loss; float64."""
     stream = generator()
     net = with_random_weights(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), stream)
-    x = torch.randn(n, 4, generator=stream, dtype=torch.float64)
+    x = normal((n, 4), stream, torch.float64)
     if loss == "cross_entropy":
         return net, x, torch.arange(n) % 3
-    y = torch.randn(n, 3, generator=stream, dtype=torch.float64)
+    y = normal((n, 3), stream, torch.float64)
     return net, x, (y > 0).double() if loss == "logistic" else y

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from mixreg import risk
+from mixreg._autodiff.network import evaluating, flat_outputs
+from mixreg._autodiff.problem import check_problem
+from mixreg._support.random import normal
 from mixreg.losses import BUILT_IN, SampleLoss
-from mixreg.network import evaluating, flat_outputs, pose
-from mixreg.perturbation import Perturbation
-from mixreg.quadrature import theta_nodes
+from mixreg.theory.perturbation import Perturbation
+from mixreg.theory.quadrature import theta_nodes
 from mixreg.verify.examples import Row, generator
 
 
@@ -22,7 +24,7 @@ def about_a_network(
 
     `folded` for networks that may have kinks, see `risk.perturbed`.
     """
-    problem = pose(net, x, y, loss)
+    problem = check_problem(net, x, y, loss)
     scale = max(1.0, abs(float(risk.empirical(net, x, y, loss))))
 
     def largest(difference: Callable[[float], float]) -> float:
@@ -30,7 +32,6 @@ def about_a_network(
 
     def theorem_1(alpha: float) -> float:
         left, right = risk.mixup(net, x, y, alpha, loss), risk.perturbed(net, x, y, alpha, loss, folded=folded)
-        assert isinstance(left, Tensor)
         return abs(float(left - right)) / scale
 
     yield Row("Theorem 1", "Mixup risk = risk on shrunk data with noise", largest(theorem_1), 1e-10)
@@ -45,7 +46,6 @@ def about_a_network(
 
     def theorem_3(alpha: float) -> float:
         terms = risk.quadratic(net, x, y, alpha, loss, exact_directions=10**9)
-        assert isinstance(terms, risk.Quadratic)
         total = terms.base + terms.r1 + terms.r2 + terms.r3 + terms.r4
         return abs(float(_expected_taylor(net, x, y, noise[alpha], loss) - total)) / scale
 
@@ -57,8 +57,6 @@ def about_a_network(
                 risk.quadratic(net, x, problem.y, alpha, form, exact_directions=10**9)
                 for form in (loss, _one_sample(loss))
             )
-            assert isinstance(named, risk.Quadratic)
-            assert isinstance(automatic, risk.Quadratic)
             pairs = [(getattr(named, r), getattr(automatic, r)) for r in ("r1", "r2", "r3", "r4")]
             return max(abs(float(a - b)) / max(1.0, abs(float(b))) for a, b in pairs)
 
@@ -96,7 +94,7 @@ def _mean_noise(p: Perturbation) -> float:
 def _covariance_gap(p: Perturbation) -> float:
     n = len(p)
     xx = xy = yy = torch.zeros(())
-    probe = torch.randn(p.x[0].numel(), 3, generator=generator(), dtype=torch.float64)
+    probe = normal((p.x[0].numel(), 3), generator(), torch.float64)
     for weight, d, e in _all_noise(p, 2):
         d, e = d.reshape(n, -1), e.reshape(n, -1)
         xx = xx + weight * d.unsqueeze(2) * (d @ probe).unsqueeze(1)
@@ -111,7 +109,7 @@ def _covariance_gap(p: Perturbation) -> float:
 
 def _expected_taylor(net: nn.Module, x: Tensor, y: Tensor, p: Perturbation, loss: str | SampleLoss) -> Tensor:
     """E over the noise of the second-order Taylor polynomial of ℓ(ỹ + tε, f(x̃ + tδ)), straight from eq. (taylor)."""
-    problem = pose(net, x, y, loss)
+    problem = check_problem(net, x, y, loss)
     x_modified, y_modified = p.x_modified, p.y_modified
     total = torch.zeros((), dtype=torch.float64)
     zero = torch.zeros((), dtype=torch.float64)

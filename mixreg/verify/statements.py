@@ -1,19 +1,20 @@
-"""The statements about the law of θ, squared error, prediction and label smoothing."""
+"""The statements about the distribution of θ, squared error, prediction and label smoothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mixreg import risk
-from mixreg.least_squares import linear_mixup_risk, ordinary_least_squares
-from mixreg.quadrature import lambda_nodes, theta_nodes
-from mixreg.rescaling import Rescaled
-from mixreg.smoothing import entropy_bound, smooth_labels
-from mixreg.targets import to_values
-from mixreg.theta import Theta
+from mixreg._support.random import integers, normal
+from mixreg.losses.targets import to_values
+from mixreg.prediction.rescaled import Rescaled
+from mixreg.theory.least_squares import linear_mixup_risk, ordinary_least_squares
+from mixreg.theory.quadrature import lambda_nodes, theta_nodes
+from mixreg.theory.smoothing import entropy_bound, smooth_labels
+from mixreg.theory.theta import Theta
 from mixreg.verify.examples import Row, example, generator, with_random_weights
 
 
@@ -28,7 +29,7 @@ def law_of_theta(alphas: tuple[float, ...]) -> Row:
             (theta.gamma2, (1 - nodes) ** 2),
         ):
             residual = max(residual, abs(float(weights @ value) - float(exact)))
-    return Row("§3, law of θ", "θ̄, σ², γ² are the moments of Beta(α, α) on [½, 1]", residual, 1e-12)
+    return Row("§3, distribution of θ", "θ̄, σ², γ² are the moments of Beta(α, α) on [½, 1]", residual, 1e-12)
 
 
 def squared_error_constant(alphas: tuple[float, ...]) -> Row:
@@ -40,7 +41,6 @@ def squared_error_constant(alphas: tuple[float, ...]) -> Row:
         constants = []
         for f in (net, other):
             terms = risk.quadratic(f, x, y, alpha, "squared_error")
-            assert isinstance(terms, risk.Quadratic)
             constants.append(float(terms.r3 + terms.r4))
         residual = max(residual, abs(constants[0] - constants[1]))
     return Row("Corollary SE", "R3 + R4 does not depend on f", residual, 1e-12)
@@ -65,7 +65,6 @@ def least_squares(alphas: tuple[float, ...]) -> Iterator[Row]:
         exact = risk.mixup(linear, x, y, alpha, "squared_error")
         w, b = linear.parameters()
         closed = linear_mixup_risk(w, b, x, y, alpha)
-        assert isinstance(exact, Tensor)
         shifted = max(shifted, abs(float(exact - closed)))
     yield Row("Corollary SE", "exact Mixup risk of a linear model (corrected constants)", shifted, 1e-11)
     yield Row("Corollary SE", "ordinary least squares minimises the Mixup risk", minimum, 1e-11)
@@ -76,7 +75,7 @@ def prediction(alphas: tuple[float, ...]) -> Iterator[Row]:
     stream = generator()
     layers = nn.Linear(4, 6, bias=False), nn.ReLU(), nn.Linear(6, 3, bias=False)
     relu = with_random_weights(nn.Sequential(*layers), stream)
-    x = torch.randn(9, 4, generator=stream, dtype=torch.float64)
+    x = normal((9, 4), stream, torch.float64)
     same = max(float((Rescaled(relu, a, torch.zeros(4), torch.zeros(3))(x) - relu(x)).abs().max()) for a in alphas)
     yield Row("§5, eq. (testmodif)", "a homogeneous f on centred data predicts as before", same, 1e-12)
     net, _, _ = example("cross_entropy")
@@ -93,8 +92,8 @@ def prediction(alphas: tuple[float, ...]) -> Iterator[Row]:
 def smoothing(alphas: tuple[float, ...]) -> Iterator[Row]:
     """The remark on label smoothing and the proposition."""
     stream = generator()
-    x = torch.randn(60, 3, generator=stream, dtype=torch.float64)
-    labels = torch.randint(3, (60,), generator=stream)
+    x = normal((60, 3), stream, torch.float64)
+    labels = integers(3, (60,), stream)
     y = to_values(labels, 3, torch.float64)
     gap = violation = 0.0
     for alpha in alphas:

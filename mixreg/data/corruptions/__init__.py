@@ -100,7 +100,7 @@ def corrupt(images: np.ndarray, name: str, severity: int, generator: torch.Gener
         images: n × height × width × channels (1 or 3) bytes, height = width.
         name: one of `CORRUPTIONS`.
         severity: from 1 to 5.
-        generator: the source of chance, by default PyTorch's global one.
+        generator: random number generator; by default PyTorch's global one.
 
     Returns:
         The shape and dtype of `images`.

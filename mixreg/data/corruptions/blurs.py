@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, grid_sample, pad
 
+from mixreg._support.random import integers, uniform
+
 Generator = torch.Generator | None
 
 
@@ -71,7 +73,7 @@ def glass_blur(x: Tensor, generator: Generator, deviation: float, rounds: float)
     here = torch.arange(n)
     # In order, as published: a pixel may hand on what it has not yet received.
     for _ in range(int(rounds)):
-        shifts = torch.randint(-1, 1, (side, side, 2, n), generator=generator)
+        shifts = integers(2, (side, side, 2, n), generator) - 1
         for row in range(side - 1, 1, -1):
             for column in range(side - 1, 1, -1):
                 up, left = shifts[row, column]
@@ -102,7 +104,7 @@ def moved_along(x: Tensor, radius: float, deviation: float, angle: Tensor) -> Te
 
 def motion_blur(x: Tensor, generator: Generator, radius: float, deviation: float) -> Tensor:
     """Moved along a direction within 45° of the horizontal."""
-    angle = torch.rand(x.shape[0], generator=generator) * 90 - 45
+    angle = uniform(x.shape[:1], generator) * 90 - 45
     return moved_along(x, radius * relative(x), deviation * relative(x), angle)
 
 
@@ -136,12 +138,12 @@ def elastic_transform(x: Tensor, generator: Generator, amplitude: float, deviati
     n, side = x.shape[0], x.shape[-1]
     third = side // 3
     corners = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]]) * third
-    moved = corners + affine * side * (2 * torch.rand(n, 3, 2, generator=generator) - 1)
+    moved = corners + affine * side * (2 * uniform((n, 3, 2), generator) - 1)
     # The affine map that takes moved corners back: [moved, 1] @ back = corners.
     back = torch.linalg.solve(torch.cat([moved, torch.ones(n, 3, 1)], 2), corners.expand(n, -1, -1))
     across = torch.arange(side) - (side - 1) / 2
     points = torch.stack(torch.meshgrid(across, across, indexing="xy"), -1).reshape(1, -1, 2).expand(n, -1, -1)
-    noise = 2 * torch.rand(n, 2, side, side, generator=generator) - 1
+    noise = 2 * uniform((n, 2, side, side), generator) - 1
     shift = amplitude * side * smooth(noise, deviation * side, 3.0)
     points = points + shift.permute(0, 2, 3, 1).reshape(n, -1, 2)
     source = torch.cat([points, torch.ones(n, side * side, 1)], 2) @ back

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, conv2d, max_pool2d, pad
 
+from mixreg._support.random import normal, uniform
 from mixreg.data.corruptions.blurs import moved_along, relative, separable, smooth, zoom_matrix
 
 Generator = torch.Generator | None
@@ -28,10 +29,10 @@ def snow(
 ) -> Tensor:
     """Flakes that fall in streaks, in front of a whitened image."""
     n, side = x.shape[0], x.shape[-1]
-    flakes = mean + deviation * torch.randn(n, 1, side, side, generator=generator)
+    flakes = mean + deviation * normal((n, 1, side, side), generator)
     flakes = separable(flakes, zoom_matrix(side, zoom))
     flakes = torch.where(flakes < threshold, 0.0, flakes).clamp(0, 1)
-    angle = -45 - 90 * torch.rand(n, generator=generator)
+    angle = -45 - 90 * uniform((n,), generator)
     flakes = moved_along(flakes, radius * relative(x), blur * relative(x), angle)
     grey = (x * torch.tensor([0.299, 0.587, 0.114]).reshape(1, 3, 1, 1)).sum(1, keepdim=True)
     whitened = kept * x + (1 - kept) * torch.maximum(x, 1.5 * grey + 0.5)
@@ -45,7 +46,7 @@ def plasma(n: int, side: int, decay: float, generator: Generator) -> Tensor:
     step, amplitude = size, 100.0
 
     def wobbled(total: Tensor) -> Tensor:
-        return total / 4 + amplitude**2 * (2 * torch.rand(total.shape, generator=generator) - 1)
+        return total / 4 + amplitude**2 * (2 * uniform(total.shape, generator) - 1)
 
     while step >= 2:
         half = step // 2
@@ -86,7 +87,7 @@ def spatter(
 ) -> Tensor:
     """Drops of water, lit along their edges; or of mud."""
     n, side = x.shape[0], x.shape[-1]
-    liquid = smooth(mean + deviation * torch.randn(n, 1, side, side, generator=generator), blur * relative(x))
+    liquid = smooth(mean + deviation * normal((n, 1, side, side), generator), blur * relative(x))
     liquid = torch.where(liquid < threshold, 0.0, liquid)
     if mud:
         cover = smooth((liquid > threshold).float(), strength * relative(x))

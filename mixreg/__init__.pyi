@@ -1,0 +1,24 @@
+from mixreg import calibration as calibration
+from mixreg import losses as losses
+from mixreg import risk as risk
+from mixreg.methods.adaptive import AdaptiveMixup as AdaptiveMixup
+from mixreg.methods.approximate import ApproximateMixup as ApproximateMixup
+from mixreg.methods.cutmix import CutMix as CutMix
+from mixreg.methods.gaussian import GaussianMixup as GaussianMixup
+from mixreg.methods.manifold import ManifoldMixup as ManifoldMixup
+from mixreg.methods.mixup import Mixup as Mixup
+from mixreg.methods.mixupe import MixupE as MixupE
+from mixreg.methods.partial import PartialMixup as PartialMixup
+from mixreg.methods.regmixup import RegMixup as RegMixup
+from mixreg.methods.scaled import ScaledMixup as ScaledMixup
+from mixreg.prediction.hidden import RescaledManifold as RescaledManifold
+from mixreg.prediction.rescaled import Rescaled as Rescaled
+from mixreg.prediction.rescaled import RescaledCutMix as RescaledCutMix
+from mixreg.prediction.rule import Rule as Rule
+from mixreg.regularisers.parseval import Parseval as Parseval
+from mixreg.theory.moments import DataMoments as DataMoments
+from mixreg.theory.perturbation import Perturbation as Perturbation
+from mixreg.theory.smoothing import smooth_labels as smooth_labels
+from mixreg.theory.theta import Theta as Theta
+
+__version__: str

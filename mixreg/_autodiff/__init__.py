@@ -1,0 +1,1 @@
+"""Private machinery for derivatives of networks: tangents, Jacobians, curvature, layers, wrappers."""

@@ -1,0 +1,117 @@
+"""Networks as functions: evaluation mode, wrappers, outputs.
+
+A network is any module or callable x ↦ u on batches that treats samples independently. Modules are asked in evaluation
+mode (running statistics, no dropout) and put back as they were: the quantities of the paper belong to one function f.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parallel import DistributedDataParallel
+
+Network = Callable[[Tensor], Tensor]
+
+
+@contextmanager
+def evaluating(net: Network) -> Iterator[None]:
+    """Modules in evaluation mode inside, and exactly as they were afterwards."""
+    modules = list(net.modules()) if isinstance(net, nn.Module) else []
+    modes = [module.training for module in modules]
+    try:
+        for module in modules:
+            module.training = False
+        yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+
+
+@contextmanager
+def explaining_dtypes(net: Network, x: Tensor) -> Iterator[None]:
+    """Where the network fails because its parameters are of another dtype than `x`, an error that says so."""
+    try:
+        yield
+    except RuntimeError as error:
+        parameter = next(iter(net.parameters()), None) if isinstance(net, nn.Module) else None
+        if parameter is None or parameter.dtype == x.dtype or "dtype" not in str(error):
+            raise
+        raise TypeError(
+            f"x is {x.dtype} and the network's parameters are {parameter.dtype}; convert one to the other"
+        ) from error
+
+
+def plain_attention() -> AbstractContextManager[None]:
+    """Attention in elementary steps inside: PyTorch's fused kernels have no second and no forward-mode derivative."""
+    if torch.compiler.is_compiling():
+        return nullcontext()
+    return sdpa_kernel(SDPBackend.MATH)
+
+
+def is_wrapped(net: Network) -> bool:
+    """Whether `net` is a network in a wrapper that watches its forward pass: DDP's, or Lightning Fabric's."""
+    return isinstance(net, DistributedDataParallel) or hasattr(net, "_forward_module")
+
+
+def uncompiled(net: Any) -> Any:
+    """The network that `torch.compile` was given, which sees hooks; others as they are."""
+    return getattr(net, "_orig_mod", net)
+
+
+def unwrapped(net: Any) -> Any:
+    """The network itself, out of any wrapper."""
+    net = uncompiled(net)
+    return uncompiled(net.module) if is_wrapped(net) else net
+
+
+def within_forward(net: Network, run: Callable[..., Any], *tensors: Tensor) -> Any:
+    """`run(forward, module, *tensors)`, where the forward pass of a wrapped network runs.
+
+    The wrapper sees one ordinary forward pass, whatever `run` does with `forward` (what to call) and `module` (where
+    the layers are). For a network that is not wrapped both are the network itself.
+    """
+    if not is_wrapped(net):
+        return run(net, net, *tensors)
+    module: Any = net.module  # type: ignore[attr-defined]
+    forward, own = module.forward, module.__dict__.get("forward")
+    module.forward = lambda *given: run(forward, module, *given)
+    try:
+        return net(*tensors)
+    finally:
+        del module.forward
+        if own is not None:
+            module.forward = own
+
+
+def require_tensor(u: object) -> Tensor:
+    """The output of a network, which must be one tensor."""
+    if not isinstance(u, Tensor):
+        raise TypeError(f"the network must return a tensor, got {type(u).__name__}")
+    return u
+
+
+def outputs_of(net: Network, x: Tensor) -> Tensor:
+    """u: n × …, one output for each input."""
+    u = require_tensor(net(x))
+    if u.ndim == 0 or u.shape[0] != x.shape[0]:
+        raise ValueError(f"the network must return {x.shape[0]} outputs for {x.shape[0]} inputs, got {tuple(u.shape)}")
+    return u
+
+
+def flat_outputs(net: Network, x: Tensor) -> Tensor:
+    """u: n × c, whatever the shape of one output."""
+    return outputs_of(net, x).reshape(x.shape[0], -1)
+
+
+def refuse_non_finite(values: Tensor, what: str, where: Callable[[int], str]) -> Tensor:
+    """`values` (n × …) themselves, or an error that says where the first non-finite one is."""
+    if not bool(torch.isfinite(values.sum())):
+        bad = ~torch.isfinite(values.reshape(values.shape[0], -1)).all(1)
+        if bool(bad.any()):
+            raise ValueError(f"{what} is not finite at {where(int(bad.nonzero()[0]))}")
+    return values

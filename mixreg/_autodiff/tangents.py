@@ -1,0 +1,115 @@
+"""Directional derivatives of a network in its input, by forward mode; differentiable in the network's parameters.
+
+**Batch normalisation** couples the samples of a batch, while the terms of Theorem 3 are defined for one sample at a
+time. In training mode its statistics are computed from the batch as usual and learn as usual, but are held fixed in the
+tangent (`mixreg._autodiff.normalisation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from mixreg._autodiff.linear_layers import linear_tangents
+from mixreg._autodiff.network import Network, explaining_dtypes, plain_attention, require_tensor, within_forward
+from mixreg._autodiff.normalisation import Statistics, coupling_layers, held_statistics, learn
+
+Result = TypeVar("Result")
+
+
+def tangents(net: Network, x: Tensor, delta: Tensor, second_order: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """f(x), d/dt f(x + tδ) and, if asked for, d²/dt² f(x + tδ) at 0; differentiable in the network's parameters."""
+    return within_forward(net, lambda f, module, x, delta: tangents_inside(f, module, x, delta, second_order), x, delta)
+
+
+def tangents_inside(
+    net: Network, module: Network, x: Tensor, delta: Tensor, second_order: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The same, for code that already runs where `within_forward` puts it."""
+    if net is not module or not coupling_layers(net):
+        return _tangents(net, module, x, delta, second_order)
+    # Layers that are given another forward for a moment cannot be traced: a compiled network, or a compiled step, runs
+    # this part as it was written.
+    net = getattr(net, "_orig_mod", net)
+    run = torch.compiler.disable(_tangents) if torch.compiler.is_compiling() else _tangents
+    return run(net, net, x, delta, second_order)
+
+
+def _tangents(
+    net: Network, module: Network, x: Tensor, delta: Tensor, second_order: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """`net` is what to call and `module` where its layers are."""
+    _refuse_scripted(module)
+    layers = coupling_layers(module)
+    jvp: Any = torch.func.jvp
+
+    def once(z: Tensor) -> tuple[tuple[Tensor, Tensor], Statistics]:
+        u, first, statistics = jvp(with_statistics, (z,), (delta,), has_aux=True)
+        return (u, first), statistics
+
+    def both() -> tuple[Tensor, Tensor, Tensor | None, Statistics]:
+        if second_order:
+            (u, first), (_, second), statistics = jvp(once, (x,), (delta,), has_aux=True)
+            return u, first, second, statistics
+        (u, first), statistics = once(x)
+        return u, first, None, statistics
+
+    def checked(z: Tensor) -> Tensor:
+        return require_tensor(net(z))
+
+    with (
+        held_statistics(checked, layers) as with_statistics,
+        nullcontext() if torch.compiler.is_compiling() else linear_tangents(),
+        plain_attention(),
+        explaining_dtypes(module, x),
+    ):
+        u, first, second, statistics = _naming_the_layer(module, both)
+    learn(layers, statistics)
+    return u, first, second
+
+
+def _refuse_scripted(net: Network) -> None:
+    """TorchScript's optimiser drops tangents from the second call on, without a word."""
+    for name, layer in net.named_modules() if isinstance(net, nn.Module) else ():
+        if isinstance(layer, torch.jit._script.RecursiveScriptModule):
+            raise TypeError(
+                f"{f'layer {name!r}' if name else 'the network'} comes from torch.jit.script, which loses the "
+                "forward-mode derivatives that ApproximateMixup needs; give it as it was before"
+            )
+
+
+def _naming_the_layer(net: Network, run: Callable[[], Result]) -> Result:
+    """What `run` returns; where a layer has no forward-mode derivative, an error that names it."""
+    try:
+        return run()
+    except RuntimeError as error:
+        # PyTorch says so in a RuntimeError or in a NotImplementedError, which is one.
+        text = str(error)
+        if not isinstance(net, nn.Module) or not any(word in text for word in ("forward AD", "forward mode", "jvp")):
+            raise
+        name, layer = _last_entered(net, run)
+        raise NotImplementedError(
+            f"layer {name!r} ({type(layer).__name__}) has no forward-mode derivative, which ApproximateMixup needs: "
+            f"{text.splitlines()[0]}"
+        ) from error
+
+
+def _last_entered(net: nn.Module, run: Callable[[], object]) -> tuple[str, nn.Module]:
+    """The module in whose forward pass `run` fails: entered, and never left."""
+    entered: list[tuple[str, nn.Module]] = [("", net)]
+    hooks = []
+    for name, module in net.named_modules():
+        hooks.append(module.register_forward_pre_hook(lambda m, _, name=name: entered.append((name, m))))
+        hooks.append(module.register_forward_hook(lambda *_: entered.pop() and None))
+    try:
+        run()
+    except RuntimeError:
+        pass  # as it did before: this run only finds out where
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return entered[-1]

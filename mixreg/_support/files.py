@@ -1,0 +1,119 @@
+"""Files that are either whole or not there.
+
+A file is written beside its place under a temporary name, flushed to the disk and moved over the old one in one step:
+whoever is killed, runs out of disk or lacks permission leaves the previous file as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+_TEMPORARY = ".part"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which becomes `path` when the block ends well."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_TEMPORARY, dir=path.parent)
+    except OSError as error:
+        raise _explained(error, path) from error
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        # Temporary files are private; this one becomes as readable as any other.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        if isinstance(error, OSError):
+            raise _explained(error, path) from error
+        raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Errors inside say that `path` could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise _explained(error, path) from error
+
+
+def _explained(error: OSError, path: Path) -> OSError:
+    kept = "; the previous file is untouched" if path.exists() else ""
+    return type(error)(error.errno, f"cannot write {path}: {error.strerror or error}{kept}")
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`."""
+    with replacing(path) as file:
+        file.write(content)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Replace `path` by JSON that a person can read."""
+    write_bytes(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+
+
+@contextmanager
+def locked(path: Path, waits: bool = True) -> Iterator[None]:
+    """One process at a time; the others wait, or get a `LockedError`.
+
+    The lock, a file that stays, dies with its holder.
+    """
+    from filelock import FileLock, Timeout
+
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        try:
+            lock.acquire(blocking=waits)
+        except Timeout as error:
+            raise LockedError(f"another process holds {path}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class LockedError(Exception):
+    """A lock that another process holds."""
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what killed writers left in `folder`."""
+    for leftover in folder.glob(f".*{_TEMPORARY}"):
+        leftover.unlink(missing_ok=True)
+
+
+def digest(path: Path, algorithm: str = "sha256") -> str:
+    """The checksum of a file, as hexadecimal."""
+    with path.open("rb") as file:
+        return (
+            hashlib.file_digest(file, algorithm).hexdigest()
+            if hasattr(hashlib, "file_digest")
+            else _plain(file, algorithm)
+        )
+
+
+def _plain(file: BinaryIO, algorithm: str) -> str:
+    # Python 3.10 has no file_digest.
+    total = hashlib.new(algorithm)
+    while block := file.read(1 << 20):
+        total.update(block)
+    return total.hexdigest()

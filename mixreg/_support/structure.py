@@ -1,0 +1,94 @@
+"""Inputs made of several tensors: nested tuples, lists and dicts walked as one.
+
+A sample may be an image, or an image with a table row, or a dict of named features. Mixing, moments and prediction
+treat all tensors of a sample alike; this is how they reach them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def leaves(tree: Any, name: str = "x") -> Iterator[tuple[str, Tensor]]:
+    """The tensors of `tree`, each with the Python expression that reaches it (`x['image']`, `x[0]`).
+
+    The order depends on the keys alone, not on the order in which a dict was filled.
+    """
+    if isinstance(tree, Tensor):
+        yield name, tree
+    elif isinstance(tree, dict):
+        for key in sorted(tree, key=repr):
+            yield from leaves(tree[key], f"{name}[{key!r}]")
+    elif isinstance(tree, (tuple, list)):
+        for index, branch in enumerate(tree):
+            yield from leaves(branch, f"{name}[{index}]")
+    else:
+        raise TypeError(f"{name} must be a tensor or a tuple, list or dict of tensors, got {type(tree).__name__}")
+
+
+def rebuild(tree: Any, replace: Callable[[Tensor], Any]) -> Any:
+    """`tree` with every tensor replaced, in the order of `leaves`."""
+    if isinstance(tree, Tensor):
+        return replace(tree)
+    if isinstance(tree, dict):
+        replaced = {key: rebuild(tree[key], replace) for key in sorted(tree, key=repr)}
+        return {key: replaced[key] for key in tree}
+    branches = [rebuild(branch, replace) for branch in tree]
+    # A named tuple takes its fields one by one.
+    return type(tree)(*branches) if hasattr(tree, "_fields") else type(tree)(branches)
+
+
+def validate_batch(x: Any, name: str = "x") -> int:
+    """The common batch size of all tensors of `x`, which must be floating point."""
+    named = [(name, x)] if isinstance(x, Tensor) else list(leaves(x, name))
+    if not named:
+        raise ValueError(f"{name} holds no tensor")
+    for where, tensor in named:
+        if not tensor.is_floating_point():
+            raise TypeError(
+                f"{where} has dtype {tensor.dtype}; convert it to floating point first (and normalise images)"
+            )
+        if tensor.ndim == 0:
+            raise ValueError(f"{where} must have a batch dimension, got a single number")
+        if tensor.shape[0] != named[0][1].shape[0]:
+            raise ValueError(f"{where} has {tensor.shape[0]} samples where {named[0][0]} has {named[0][1].shape[0]}")
+    return named[0][1].shape[0]
+
+
+def common_dtype(x: Any) -> torch.dtype:
+    """The dtype that holds every tensor of `x`, at least float32: the precision for weights and soft labels."""
+    if isinstance(x, Tensor) and x.dtype == torch.float32:
+        return x.dtype
+    dtype = torch.float32
+    for _, tensor in leaves(x):
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
+
+
+def described(tree: Any) -> Any:
+    """The structure of `tree` with shapes in place of tensors: comparable and printable."""
+    return rebuild(tree, lambda tensor: tuple(tensor.shape))
+
+
+def shapes_of(tree: Any) -> Any:
+    """The structure of `tree` as JSON: lists of sizes in place of tensors, each part under the name of its kind."""
+    if isinstance(tree, Tensor):
+        return {"tensor": list(tree.shape)}
+    if isinstance(tree, dict):
+        return {"dict": [[key, shapes_of(branch)] for key, branch in tree.items()]}
+    return {"list" if isinstance(tree, list) else "tuple": [shapes_of(branch) for branch in tree]}
+
+
+def tree_of_shapes(shapes: Any) -> Any:
+    """Meta tensors in the structure that `shapes_of` told; named tuples come back as tuples."""
+    ((kind, content),) = shapes.items()
+    if kind == "tensor":
+        return torch.empty(content, device="meta")
+    if kind == "dict":
+        return {key: tree_of_shapes(branch) for key, branch in content}
+    branches = [tree_of_shapes(branch) for branch in content]
+    return branches if kind == "list" else tuple(branches)

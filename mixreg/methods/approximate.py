@@ -1,0 +1,151 @@
+"""The quadratic risk as a training loss (Theorem 3), at the price of one tangent per sample.
+
+Theorem 3 holds for any noise with the covariances of Lemma 2. With j uniform and r = ±1 with equal odds,
+
+    δ = σ a_i + r γ a_j        ε = σ b_i + r γ b_j        ⇒        E δδᵀ = A_i,  E δεᵀ = B_i,  E εεᵀ = C_i,
+
+so that with the single directional derivative J δ of the network at x̃_i
+
+    ℓ(ỹ_i, f(x̃_i)) + ½ (Jδ)ᵀ ℓuu (Jδ) + εᵀ ℓyu Jδ + ½ εᵀ ℓyy ε
+
+has mean base + R1 + R3 + R4, whatever the number of classes. The second derivative of f in the same direction adds
+R2 = ½ E ℓu · f″[δ, δ]; the paper leaves it out in training because it is not convex and diverges.
+
+Here j runs over the batch: a random permutation, as in Mixup itself. The mean is the quadratic risk of the batch with
+x̄ and ȳ of the data; over random batches of size B it is that of the data, but for a sample meeting itself once in B
+times and not once in n.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mixreg._autodiff.network import Network, refuse_non_finite
+from mixreg._autodiff.tangents import tangents
+from mixreg._support.random import permutation, signs
+from mixreg._support.structure import common_dtype, validate_batch
+from mixreg.losses import SampleLoss, require_curvature, require_known, resolve
+from mixreg.losses.targets import binary_values, checked_values, is_class_index, require_probabilities
+from mixreg.methods.method import Criterion, Method, Rows, Setting, WithAlpha
+from mixreg.theory.modified import shrink
+from mixreg.theory.moments import DataMoments
+
+
+class Perturbed(NamedTuple):
+    """x̃ and δ (n × …), ỹ and ε (n × …): modified data and a direction of noise for each sample."""
+
+    x: Tensor
+    delta: Tensor
+    y: Tensor
+    epsilon: Tensor
+
+
+class ApproximateMixup(WithAlpha, Criterion):
+    """A loss for training: `ApproximateMixup(alpha=1.0, moments=m)(net, x, y).backward()`.
+
+    Args:
+        alpha: in [0, ∞]; 0 is empirical risk minimisation.
+        moments: x̄ and ȳ of the training set (`DataMoments.from_loader`); covariances are not needed.
+        loss: "cross_entropy", "logistic", "squared_error", or a twice differentiable callable loss(y, u) on one sample.
+        second_order: add R2.
+        generator: random number generator; by default PyTorch's global one.
+    """
+
+    name = "approximate"
+    about = "the quadratic risk of Theorem 3 as a loss"
+
+    def __init__(
+        self,
+        alpha: float,
+        moments: DataMoments,
+        loss: str | SampleLoss = "cross_entropy",
+        second_order: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self.alpha = alpha
+        if not isinstance(moments, DataMoments):
+            raise TypeError(f"moments must be DataMoments, got {type(moments).__name__}")
+        if not isinstance(moments.x_mean, Tensor):
+            raise TypeError("ApproximateMixup takes inputs of one tensor; these moments are of several")
+        require_known(loss)
+        self.x_mean, self.y_mean = moments.x_mean, moments.y_mean
+        self.loss, self.second_order, self.generator = loss, second_order, generator
+        self._is_known_to_curve = False
+
+    @classmethod
+    def build(cls, setting: Setting) -> Method:
+        return cls(setting.alpha, setting.moments())
+
+    def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
+        """Modified data and one direction of noise for each sample of a batch: `Perturbed`."""
+        x, y = self._checked(x, y)
+        partner, sign = permutation(len(x), generator, x.device), signs(len(x), generator, x.device)
+        parts = [
+            (shrink(t, mean, self.forms.mean), self._noise(t, mean, partner, sign))
+            for t, mean in ((x, self.x_mean), (y, self.y_mean))
+        ]
+        return Perturbed(*parts[0], *parts[1])
+
+    def losses(self, net: Network, rows: Rows) -> Tensor:
+        """The estimate for each sample (n), of which a call is the mean; unbiased for the quadratic risk of `net`.
+
+        Args:
+            net: maps n × … inputs to n × … outputs; used as it is, in training mode or not.
+            rows: from `draw`.
+        """
+        x, delta, y, epsilon = rows
+        n = x.shape[0]
+        u, first, second = tangents(net, x, delta, self.second_order)
+        if u.ndim == 0 or u.shape[0] != n:
+            raise ValueError(f"the network must return {n} outputs for {n} inputs, got {tuple(u.shape)}")
+        loss = resolve(self.loss, y.shape[1:], u.shape[1:])
+        y_flat, e_flat, u_flat, first = (t.reshape(n, -1) for t in (y, epsilon, u, first))
+        if callable(self.loss) and not self._is_known_to_curve:
+            require_curvature(loss, y_flat.detach(), u_flat.detach())
+            self._is_known_to_curve = True
+        values = loss.value(y_flat, u_flat) + loss.along(y_flat, u_flat, e_flat, first)
+        if second is not None:
+            values = values + 0.5 * (loss.u(y_flat, u_flat) * second.reshape(n, -1)).sum(1)
+        if not torch.compiler.is_compiling():
+            refuse_non_finite(values.detach(), "the network's output or its loss", lambda row: f"sample {row}")
+        return values
+
+    def shown(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """x̃ and ỹ, around which it expands."""
+        return rows[0], rows[2]
+
+    def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x must be a tensor, got {type(x).__name__}")
+        if validate_batch(x) == 0:
+            raise ValueError("there is no sample: x has shape " + str(tuple(x.shape)))
+        is_index = isinstance(y, Tensor) and is_class_index(y)
+        if is_index and self.loss == "logistic" and self.y_mean.numel() == 1:
+            y = binary_values(y, self.y_mean.shape, common_dtype(x))
+            is_index = False
+        classes = self.y_mean.shape[0] if is_index and self.y_mean.ndim else None
+        values = checked_values(x, y, classes)
+        if x.shape[1:] != self.x_mean.shape or values.shape[1:] != self.y_mean.shape:
+            raise ValueError(
+                f"the moments are those of x: {tuple(self.x_mean.shape)}, y: {tuple(self.y_mean.shape)}; "
+                f"the batch holds x: {tuple(x.shape[1:])}, y: {tuple(values.shape[1:])}"
+            )
+        if self.loss == "cross_entropy" and not is_index and not torch.compiler.is_compiling():
+            require_probabilities(values)
+        if self.x_mean.device != x.device:
+            self.x_mean, self.y_mean = self.x_mean.to(x.device), self.y_mean.to(x.device)
+        return x, values
+
+    def _noise(self, data: Tensor, mean: Tensor, partner: Tensor, sign: Tensor) -> Tensor:
+        """σ a_i + r γ a_j; the shape of `data`."""
+        sigma, gamma = math.sqrt(self.forms.var), math.sqrt(self.forms.gamma2)
+        centred = data - mean.to(data.dtype)
+        weight = (gamma * sign).to(data.dtype).reshape(-1, *[1] * (data.ndim - 1))
+        return centred[partner].mul_(weight).add_(centred, alpha=sigma)
+
+    def __repr__(self) -> str:
+        return f"ApproximateMixup(alpha={self.alpha}, loss={self.loss!r}, second_order={self.second_order})"

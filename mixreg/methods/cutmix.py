@@ -1,0 +1,72 @@
+"""CutMix (Yun et al., 2019) as shrunk data with noise, and the prediction rule that follows: a share for every pixel.
+
+A box of another image replaces a part of one's own (`mixreg.theory.boxes`), and labels are mixed by the area that is
+left of it. Each mixed sample is named by its larger part. Let M_p ∈ {0, 1} say whether pixel p is taken from that part,
+and θ = mean_p M_p ∈ [½, 1]. With the partner j uniform over the data,
+
+    x̂_p = M_p x_{ip} + (1 − M_p) x_{jp}        E[x̂_p | i] = x̄_p + m_p (x_{ip} − x̄_p),       m_p = E M_p,
+    ŷ   = θ y_i + (1 − θ) y_j                   E[ŷ | i]  = ȳ + θ̄ (y_i − ȳ),                  θ̄ = E θ = mean_p m_p.
+
+So a network trained with CutMix has learnt a map from inputs that are shrunk pixel by pixel, the less the nearer to the
+corners, which boxes rarely reach: its rule has the map m as the share of inputs and θ̄ as that of outputs.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mixreg._support.random import permutation
+from mixreg._support.structure import common_dtype
+from mixreg.losses.targets import checked_values, validate_num_classes
+from mixreg.methods.method import Augmentation, Rows
+from mixreg.methods.pairing import Pairing, mix
+from mixreg.prediction.rule import Rule
+from mixreg.theory.boxes import draw_boxes, own_share
+from mixreg.theory.moments import DataMoments
+
+
+class CutMix(Augmentation):
+    """Replaces a box of every image by that of another: `x, y = CutMix(alpha=1.0, num_classes=10)(x, y)`.
+
+    Args:
+        alpha: in [0, ∞]; 0 cuts nothing.
+        num_classes: needed when targets are integer labels, which become soft labels.
+        generator: random number generator; by default PyTorch's global one.
+    """
+
+    name = "cutmix"
+    about = "boxes of other images, labels by area (Yun et al., 2019)"
+
+    def __init__(
+        self, alpha: float = 1.0, num_classes: int | None = None, generator: torch.Generator | None = None
+    ) -> None:
+        self.alpha, self.num_classes, self.generator = alpha, validate_num_classes(num_classes), generator
+
+    def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
+        """A batch with boxes of other images; x: n × … × height × width."""
+        if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 3:
+            given = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+            raise TypeError(f"CutMix takes floating-point images n × … × height × width, got {given}")
+        values = checked_values(x, y, self.num_classes)
+        n, height, width = x.shape[0], x.shape[-2], x.shape[-1]
+        if self.alpha == 0 or n == 0:
+            return x.clone(), values.clone()
+        boxes = draw_boxes(n, self.alpha, height, width, generator)
+        partner = permutation(n, generator)
+        area = boxes.area()
+        covers_most = 2 * area > height * width
+        share = torch.where(covers_most, height * width - area, area).double() / (height * width)
+        # Where the box is the larger part, it is what stays.
+        replaced = boxes.masks(height, width) ^ covers_most.reshape(-1, 1, 1)
+        replaced = replaced.to(x.device).reshape(n, *[1] * (x.ndim - 3), height, width)
+        mixed = torch.where(replaced, x.index_select(0, partner.to(x.device)), x)
+        return mixed, mix(values, Pairing(partner, share.to(common_dtype(x))))
+
+    def rule(self, moments: DataMoments) -> Rule:
+        """A share for every pixel."""
+        share = own_share(self.alpha, *moments.x_mean.shape[-2:])
+        return Rule(share, float(share.mean()), moments.x_mean, moments.y_mean)
+
+    def __repr__(self) -> str:
+        return f"CutMix(alpha={self.alpha}, num_classes={self.num_classes})"

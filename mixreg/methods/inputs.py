@@ -1,0 +1,19 @@
+"""Mixup of inputs only; see `mixreg.methods.partial`."""
+
+from __future__ import annotations
+
+import torch
+
+from mixreg.methods.partial import PartialMixup
+
+
+class InputMixup(PartialMixup):
+    """`PartialMixup("inputs", …)`."""
+
+    name = "inputs"
+    about = "Mixup of inputs only"
+
+    def __init__(
+        self, alpha: float = 1.0, num_classes: int | None = None, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__("inputs", alpha, num_classes, generator)

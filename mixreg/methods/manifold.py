@@ -1,0 +1,146 @@
+"""Manifold Mixup (Verma et al., 2018): mixing hidden representations.
+
+Write the network as f = g ∘ h, h up to a layer. Manifold Mixup mixes h(x_i) and labels,
+
+    g(θ h_i + (1 − θ) h_j)  against  θ y_i + (1 − θ) y_j,
+
+which is Mixup of the data (h_i, y_i) for g, at a layer that is picked at random for each batch. What that means for
+prediction: `mixreg.prediction.hidden`.
+
+A layer is a submodule; what is mixed is what goes into it, the first time in a forward pass that it is used. The name
+"" is the network itself, so that its input is mixed. (Mixing what comes out of a first layer that is linear would be
+the same as mixing its input.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mixreg._autodiff.layers import INPUT, changing_input, find_layer, first_layers
+from mixreg._autodiff.network import uncompiled, unwrapped
+from mixreg._support.processes import world_size
+from mixreg._support.random import integers, uniform
+from mixreg.losses import cross_entropy
+from mixreg.losses.targets import require_equally_many, to_values, validate_num_classes
+from mixreg.methods.method import Method, Rows, Setting, WithAlpha
+from mixreg.methods.pairing import Pairing, mix
+from mixreg.prediction.hidden import RescaledManifold, hidden_means
+from mixreg.theory.moments import DataMoments
+from mixreg.theory.numerics import draw_smaller_part
+
+_HIDDEN = "hidden."
+
+
+class ManifoldMixup(WithAlpha):
+    """Mixes at a random layer: `logits, targets = ManifoldMixup(["", "layer1"], alpha=2.0, num_classes=10)(net, x, y)`.
+
+    Args:
+        layers: names with commas, of which each batch has one whose input is mixed; "input" is the network's own.
+        alpha: in [0, ∞].
+        num_classes: needed when targets are integer labels, which become soft labels.
+        generator: random number generator; by default PyTorch's global one.
+    """
+
+    name = "manifold"
+    about = "Mixup of hidden layers (Verma et al., 2018)"
+    options = ("layers",)
+
+    def __init__(
+        self,
+        layers: Sequence[str] | None = None,
+        alpha: float = 2.0,
+        num_classes: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        if layers is not None and not layers:
+            raise ValueError("give at least one layer to mix at; '' is the input")
+        self.layers = None if layers is None else [INPUT if layer == "input" else layer for layer in layers]
+        self.alpha, self.num_classes, self.generator = alpha, validate_num_classes(num_classes), generator
+
+    @classmethod
+    def build(cls, setting: Setting) -> Method:
+        """By default the input and the first two blocks."""
+        method = cls(alpha=setting.alpha, num_classes=setting.num_classes, **setting.options)
+        method.choose_layers(setting.net)
+        return method
+
+    def choose_layers(self, net: nn.Module) -> list[str]:
+        """Where it mixes: what it was told, or the input and the first two blocks of `net`."""
+        if self.layers is None:
+            self.layers = first_layers(unwrapped(net))
+        for layer in self.layers:
+            find_layer(unwrapped(net), layer)
+        return self.layers
+
+    def __call__(self, net: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """What the network makes of x with one layer mixed, and the targets it is to be compared with.
+
+        x: n × …, y: n integer labels or n × … targets.
+        """
+        self.choose_layers(net)
+        return self._outputs(net, self.draw(x, y, self._current_generator()))
+
+    def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
+        """x, y, the layer, a number by which rows are paired, and the partner's share."""
+        if self.layers is None:
+            raise ValueError("ManifoldMixup has no layers to choose from yet: call choose_layers(net)")
+        values = to_values(y, self.num_classes, x.dtype if x.is_floating_point() else None)
+        n, device = require_equally_many(len(x), values), x.device
+        layer = integers(len(self.layers), (), generator, device).expand(n)
+        share = draw_smaller_part(self.alpha, (n,), generator, values.dtype).to(device)
+        return x, values, layer, uniform((n,), generator, device=device), share
+
+    def losses_and_logits(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor | None]:
+        logits, targets = self._outputs(net, rows)
+        return cross_entropy(targets, logits), logits.detach()
+
+    def _outputs(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor]:
+        assert self.layers is not None
+        x, y, layer, key, share = rows
+        pairing = Pairing(key.argsort(), share)
+        return mixed_outputs(net, self.layers[int(layer[0])], x, pairing), mix(y, pairing)
+
+    def shown(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """With the input as the layer: the mixed batch."""
+        x, y, _, key, share = rows
+        pairing = Pairing(key.argsort(), share)
+        return mix(x, pairing), mix(y, pairing)
+
+    def further_means(self, net: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+        """h̄ of every layer."""
+        found = hidden_means(net, self.choose_layers(net), batches, across_processes=world_size() > 1)
+        return {_HIDDEN + layer: mean for layer, mean in found.items()}
+
+    def predictor(self, net: nn.Module, moments: DataMoments, further: Mapping[str, Tensor] | None = None) -> nn.Module:
+        """The network with Mixup's rule at each of its layers, averaged."""
+        hidden = {k.removeprefix(_HIDDEN): mean for k, mean in (further or {}).items() if k.startswith(_HIDDEN)}
+        return RescaledManifold(net, self.alpha, hidden, moments.y_mean)
+
+
+def mixed_outputs(net: nn.Module, layer: str, x: Tensor, pairing: Pairing) -> Tensor:
+    """What the network makes of x when what goes into `layer` is mixed.
+
+    Args:
+        net: the network, also in a distributed wrapper. A compiled one runs uncompiled: it does not see hooks.
+        layer: the layer's name; "" is the network itself.
+        x: n × ….
+        pairing: of n samples.
+    """
+    is_mixed = False
+
+    def mixed(hidden: Tensor) -> Tensor:
+        nonlocal is_mixed
+        is_mixed = True
+        if len(hidden) != len(pairing.partner):
+            raise ValueError(f"layer {layer!r} takes {len(hidden)} rows for {len(pairing.partner)} samples")
+        return mix(hidden, pairing)
+
+    with changing_input(unwrapped(net), layer, mixed):
+        outputs = uncompiled(net)(x)
+    if not is_mixed:
+        raise ValueError(f"layer {layer!r} took no part in the network's computation")
+    return outputs

@@ -1,0 +1,175 @@
+"""What a way to train is: one class, in one file of this room.
+
+A method has a `name` and one sentence `about` it. It
+
+* draws all its randomness for a whole batch: `draw(x, y, generator)` → rows, tensors with one row per sample;
+* puts a loss on rows: `losses(net, rows)` → n. A process of several trains on its own rows of what was drawn alike
+  everywhere, so that rows must not refer to each other. (Where a network must see both partners, rows carry a random
+  number by which a process pairs its own.)
+* gives the prediction rule that belongs to it: `rule(moments)`, or None where there is no one map to undo.
+
+The same object is called in a user's loop, named in `mixreg train --method`, handed to an adapter, listed in Table 1.
+`options` names those arguments of its constructor that are its own; their types, defaults and descriptions stand there.
+`mixreg.methods` finds the classes of this room by itself; one of your own is `--method package.module:Class`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Generator, Tensor, nn
+from torch.utils.data import default_collate
+
+from mixreg._autodiff.network import Network
+from mixreg._support.random import Random
+from mixreg.losses import cross_entropy
+from mixreg.prediction.rescaled import Rescaled
+from mixreg.prediction.rule import Rule
+from mixreg.theory.moments import DataMoments
+from mixreg.theory.theta import ScalarForms, scalar_forms
+
+Rows = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a training run knows when it makes its method.
+
+    Attributes:
+        alpha: of the run.
+        num_classes: c.
+        net: the network that will be trained, without any wrapper.
+        moments: gives x̄ and ȳ of the training set as the network sees it; for images in folders that is a pass over it.
+        options: the method's own, as far as they were given.
+    """
+
+    alpha: float
+    num_classes: int
+    net: nn.Module
+    moments: Callable[[], DataMoments]
+    options: Mapping[str, Any]
+
+
+class Method(Random):
+    """A way to train; see the module's head.
+
+    Attributes:
+        name: what `--method` calls it.
+        about: one sentence.
+        options: arguments of its constructor that are its own.
+        generator: random number generator; by default PyTorch's global one.
+    """
+
+    name: ClassVar[str] = ""
+    about: ClassVar[str] = ""
+    options: ClassVar[tuple[str, ...]] = ()
+
+    generator: Generator | None = None
+
+    @classmethod
+    def build(cls, setting: Setting) -> Method:
+        """The method of a training run; override it where the constructor takes more than α, classes and options."""
+        return cls(alpha=setting.alpha, num_classes=setting.num_classes, **setting.options)  # type: ignore[call-arg]
+
+    def draw(self, x: Tensor, y: Tensor, generator: Generator | None = None) -> Rows:
+        """All that is random, for a whole batch; x: n × … floating point, y: n integer labels or n × … targets."""
+        raise NotImplementedError(f"{type(self).__name__} draws nothing")
+
+    def losses(self, net: Network, rows: Rows) -> Tensor:
+        """The loss of each row, n."""
+        return self.losses_and_logits(net, rows)[0]
+
+    def losses_and_logits(self, net: Network, rows: Rows) -> tuple[Tensor, Tensor | None]:
+        """The same, with what the network made of each row where that is at hand: for the training accuracy."""
+        return self.losses(net, rows), None
+
+    def shown(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """The inputs and targets that the loss compares: what the network learns from."""
+        return rows[0], rows[1]
+
+    def rule(self, moments: DataMoments) -> Rule | None:
+        """The prediction rule: what `shown` keeps of a sample on average; None where it is not one map."""
+        return None
+
+    def extended(self, net: nn.Module) -> nn.Module:
+        """What is trained: the network, with what the method learns beside it."""
+        return net
+
+    def further_means(self, net: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+        """Means that its predictor needs besides x̄ and ȳ, over this process's share of training batches."""
+        return {}
+
+    def predictor(self, net: nn.Module, moments: DataMoments, further: Mapping[str, Tensor] | None = None) -> nn.Module:
+        """The network with the prediction rule; as it is where there is none.
+
+        Args:
+            net: the trained network.
+            moments: x̄ and ȳ of what it was trained on.
+            further: from `further_means`.
+        """
+        rule = self.rule(moments) or Rule(1.0, 1.0, moments.x_mean, moments.y_mean)
+        return Rescaled(net, rule=rule)
+
+
+class Criterion(Method):
+    """A method that is a loss of the network: `method(net, x, y).backward()`."""
+
+    def __call__(self, net: Network, x: Tensor, y: Tensor) -> Tensor:
+        """The mean loss of a batch; x: n × … floating point, y: n integer labels or n × … targets."""
+        return self.losses(net, self.draw(x, y, self._current_generator())).mean()
+
+
+class WithAlpha(Method):
+    """A method with Mixup's α, which can be set at any time."""
+
+    forms: ScalarForms  # α and the moments of its θ
+
+    @property
+    def alpha(self) -> float:
+        """α, in [0, ∞]."""
+        return self.forms.alpha
+
+    @alpha.setter
+    def alpha(self, alpha: float) -> None:
+        self.forms = self._checked_forms(alpha)
+
+    def _checked_forms(self, alpha: float) -> ScalarForms:
+        return scalar_forms(alpha, type(self).__name__)
+
+    def rule(self, moments: DataMoments) -> Rule | None:
+        return Rule.of_mixup(self.alpha, moments.x_mean, moments.y_mean)
+
+
+class Augmentation(WithAlpha):
+    """A method that changes (x, y), and compares what the network makes of the one with the other."""
+
+    def __call__(self, x: Any, y: Any = None) -> Any:
+        """Change one batch, given as `x, y` or as one pair."""
+        return self.draw(*self._pair(x, y), self._current_generator())
+
+    def _pair(self, x: Any, y: Any) -> tuple[Any, Any]:
+        if y is not None:
+            return x, y
+        if not isinstance(x, (tuple, list)) or len(x) != 2:
+            raise TypeError(f"{type(self).__name__} takes x and y, or one (x, y) pair, got a single {type(x).__name__}")
+        return x[0], x[1]
+
+    def collate_fn(self, samples: list[Any]) -> tuple[Any, Tensor]:
+        """Collate (x, y) samples and change them: `DataLoader(..., collate_fn=method.collate_fn)`."""
+        return self(*self._collated(samples))
+
+    def _collated(self, samples: list[Any]) -> Any:
+        if not all(isinstance(sample, (tuple, list)) and len(sample) == 2 for sample in samples):
+            name = type(self).__name__
+            raise TypeError(
+                f"{name}.collate_fn expects samples that are (x, y) pairs; for others call {name} in a collate "
+                "function of your own"
+            )
+        return default_collate(samples)
+
+    def losses_and_logits(self, net: Network, rows: Rows) -> tuple[Tensor, Tensor | None]:
+        x, y = rows
+        logits = net(x)
+        return cross_entropy(y, logits), logits.detach()

@@ -1,0 +1,117 @@
+"""Mixup of a batch (eq. mixup of the paper; Zhang et al., 2018).
+
+    x ↦ θ_i x_i + (1 − θ_i) x_{p(i)}        y ↦ θ_i y_i + (1 − θ_i) y_{p(i)}
+
+with a random permutation p of the batch and θ = max(λ, 1 − λ), λ ~ Beta(α, α). Over random pairs this is eq. (mixup):
+the pair (i, j) at λ is the pair (j, i) at 1 − λ. Naming each mixed sample by its larger part is the form of Theorem 1,
+keeps every sample of the batch represented by at least half, and makes α = 0 the identity.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mixreg._support.memory import Recycler
+from mixreg._support.structure import common_dtype, leaves, rebuild
+from mixreg.losses.targets import LARGEST_TABLE, checked_values, is_class_index, validate_num_classes
+from mixreg.methods.method import Augmentation
+from mixreg.methods.pairing import draw_pairing, mix, mix_one_hot_
+from mixreg.theory.theta import Theta
+
+
+class Mixup(Augmentation):
+    """Mixes a batch: `x, y = Mixup(alpha=1.0, num_classes=10)(x, y)`.
+
+    Args:
+        alpha: in [0, ∞]; 0 mixes nothing. It can be set later, `mix.alpha = 0.5`, and then takes effect.
+        num_classes: needed when targets are integer labels, which become soft labels. Floating targets (soft labels,
+            multi-label, regression) are mixed as they are.
+        per_sample: draw θ for every sample (more varied batches) or once per batch (as the original code did).
+        generator: random number generator; by default PyTorch's global one, which every `DataLoader` worker has seeded
+            apart. A given one is split among workers: each continues with a stream of its own.
+        inplace: overwrite the tensors of x. Targets are small and always fresh.
+    """
+
+    name = "mixup"
+    about = "Mixup (Zhang et al., 2018)"
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        num_classes: int | None = None,
+        per_sample: bool = True,
+        generator: torch.Generator | None = None,
+        inplace: bool = False,
+    ) -> None:
+        self.alpha = alpha
+        self.num_classes = validate_num_classes(num_classes)
+        self.per_sample = per_sample
+        self.generator = generator
+        self.inplace = inplace
+        self._recycler = Recycler()
+
+    @property
+    def theta(self) -> Theta:
+        """The distribution of θ for this α."""
+        return Theta(self.alpha)
+
+    def __call__(self, x: Any, y: Tensor | None = None) -> tuple[Any, Tensor]:
+        """Mix one batch, given as `x, y` or as one pair.
+
+        Args:
+            x: n × … floating point, or a tuple, list or dict of such: all are mixed alike.
+            y: n integer labels, or n × … floating targets.
+
+        Returns:
+            x with its shapes and dtypes, and y with integer labels turned into n × c soft labels.
+        """
+        x, y = self._pair(x, y)
+        return self._mix(x, y, self._current_generator(), self.inplace)
+
+    def collate_fn(self, samples: list[Any]) -> tuple[Any, Tensor]:
+        """Collate (x, y) samples and mix them: `DataLoader(..., collate_fn=mixup.collate_fn)`."""
+        # The batch was stacked here and belongs to nobody else.
+        x, y = self._collated(samples)
+        return self._mix(x, y, self._current_generator(), inplace=True)
+
+    def draw(self, x: Any, y: Tensor, generator: torch.Generator | None = None) -> tuple[Any, Tensor]:
+        """A mixed batch."""
+        return self._mix(x, y, generator, inplace=False)
+
+    def _mix(self, x: Any, y: Tensor, generator: torch.Generator | None, inplace: bool) -> tuple[Any, Tensor]:
+        values = checked_values(x, y, self.num_classes)
+        if inplace:
+            _require_writable(x)
+        if self.alpha == 0:
+            return (x, values.clone()) if inplace else (rebuild(x, torch.clone), values.clone())
+        pairing = draw_pairing(len(values), self.alpha, self.per_sample, generator, common_dtype(x))
+        # Targets first: in place, they may be the very tensor that is about to be overwritten.
+        is_wide = is_class_index(y) and y.ndim == 1 and values.shape[1] > LARGEST_TABLE
+        mixed_y = mix_one_hot_(values, y, pairing) if is_wide else mix(values, pairing)
+        allocate = self._recycler.empty_like
+        if isinstance(x, Tensor):
+            return mix(x, pairing, inplace, allocate), mixed_y
+        mixed: dict[int, Tensor] = {}
+
+        def mix_once(tensor: Tensor) -> Tensor:
+            # A tensor that occurs twice in x is mixed once.
+            if id(tensor) not in mixed:
+                mixed[id(tensor)] = mix(tensor, pairing, inplace, allocate)
+            return mixed[id(tensor)]
+
+        return rebuild(x, mix_once), mixed_y
+
+    def __repr__(self) -> str:
+        return (
+            f"Mixup(alpha={self.alpha}, num_classes={self.num_classes}, per_sample={self.per_sample}, "
+            f"inplace={self.inplace})"
+        )
+
+
+def _require_writable(x: Any) -> None:
+    for name, tensor in leaves(x):
+        if tensor.requires_grad and tensor.is_leaf and torch.is_grad_enabled():
+            raise ValueError(f"{name} requires gradients and cannot be mixed in place; use inplace=False")

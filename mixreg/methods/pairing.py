@@ -1,0 +1,134 @@
+"""Pairs within a batch: who is mixed with whom and how much, and the mixing itself (eq. mixup).
+
+    x ↦ θ_i x_i + (1 − θ_i) x_{p(i)}
+
+with a random permutation p of the batch and θ = max(λ, 1 − λ), λ ~ Beta(α, α).
+
+Speed is memory traffic. Large images on a CPU are mixed one sample at a time, which reads the batch twice and writes it
+once; in place, a permutation is followed along its cycles with a single sample set aside. Small samples, other devices
+and inputs that need gradients take one gather and one `lerp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mixreg._support.memory import WORTHWHILE_BYTES
+from mixreg._support.random import permutation
+from mixreg._support.structure import common_dtype
+from mixreg.theory.numerics import draw_smaller_part
+
+# Per-sample elements from which a loop of single-sample `lerp`s beats gather + `lerp` on a CPU
+# (benchmarks/mixing.py: the loop costs a few µs per sample, the gather one more pass over the batch).
+LOOP_FROM_ELEMENTS = 65536
+
+
+class Pairing(NamedTuple):
+    """Who is mixed with whom, and how much: partner (n, int64) and share = 1 − θ of the partner (n, in [0, ½])."""
+
+    partner: Tensor
+    share: Tensor
+
+
+def draw_pairing(
+    n: int,
+    alpha: float,
+    per_sample: bool = True,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+) -> Pairing:
+    """A random permutation of n samples and the partner's share for each (one for all if not `per_sample`).
+
+    On the device of the generator: the numbers do not depend on where the data is.
+    """
+    partner = permutation(n, generator)
+    dtype = dtype or torch.get_default_dtype()
+    share = draw_smaller_part(alpha, (n if per_sample else 1,), generator, dtype)
+    return Pairing(partner, share if per_sample else share.expand(n))
+
+
+class Mixed(NamedTuple):
+    """Data and what Mixup makes of it, for losses that look at both: x, y, x̂, ŷ, each n × …."""
+
+    x: Tensor
+    y: Tensor
+    mixed_x: Tensor
+    mixed_y: Tensor
+
+
+def mixed_copy(x: Tensor, y: Tensor, alpha: float, generator: torch.Generator | None) -> Mixed:
+    """Both beside each other; x: n × … floating point, y: n × … values."""
+    pairing = draw_pairing(len(x), alpha, generator=generator, dtype=common_dtype(x))
+    return Mixed(x, y, mix(x, pairing), mix(y, pairing))
+
+
+def mix(
+    x: Tensor, pairing: Pairing, inplace: bool = False, allocate: Callable[[Tensor], Tensor] = torch.empty_like
+) -> Tensor:
+    """x_i ↦ x_i + share_i (x_{p(i)} − x_i).
+
+    Args:
+        x: n × …, floating point.
+        pairing: of n samples.
+        inplace: overwrite and return `x`.
+        allocate: gives uninitialised memory like a CPU tensor's.
+    """
+    if x.is_cpu and not (x.requires_grad and torch.is_grad_enabled()):
+        if x.shape[1:].numel() >= LOOP_FROM_ELEMENTS:
+            return _mix_along_cycles_(x, pairing) if inplace else _mix_samples(x, pairing, allocate(x))
+        if pairing.share.dtype == x.dtype and x.is_contiguous() and x.numel() > 0:
+            return _mix_gathered(x, pairing, inplace, allocate)
+    index, share = (t.to(x.device) for t in pairing)
+    share = share.reshape(-1, *[1] * (x.ndim - 1))
+    partner = x.index_select(0, index)
+    if share.dtype != x.dtype:
+        # Half-precision data: keep the share's digits, so that inputs and labels are mixed alike.
+        mixed = torch.lerp(x.to(share.dtype), partner.to(share.dtype), share).to(x.dtype)
+        return x.copy_(mixed) if inplace else mixed
+    return x.lerp_(partner, share) if inplace else torch.lerp(x, partner, share)
+
+
+def _mix_gathered(x: Tensor, pairing: Pairing, inplace: bool, allocate: Callable[[Tensor], Tensor]) -> Tensor:
+    """Contiguous x, partners gathered at once; out of place the result overwrites them."""
+    share = pairing.share.view(-1, *[1] * (x.ndim - 1))
+    if x.nbytes < WORTHWHILE_BYTES:
+        partner = x.index_select(0, pairing.partner)
+    else:
+        partner = torch.index_select(x, 0, pairing.partner, out=allocate(x))
+    return x.lerp_(partner, share) if inplace else torch.lerp(x, partner, share, out=partner)
+
+
+def _mix_samples(x: Tensor, pairing: Pairing, out: Tensor) -> Tensor:
+    source, target = x.detach().unbind(), out.unbind()
+    for i, (j, share) in enumerate(zip(pairing.partner.tolist(), pairing.share.tolist(), strict=True)):
+        torch.lerp(source[i], source[j], share, out=target[i])
+    return out
+
+
+def _mix_along_cycles_(x: Tensor, pairing: Pairing) -> Tensor:
+    partner, share = pairing.partner.tolist(), pairing.share.tolist()
+    samples = x.detach().unbind()
+    is_done = [False] * len(partner)
+    for start in range(len(partner)):
+        if is_done[start] or partner[start] == start:
+            continue
+        first = samples[start].clone()
+        i = start
+        while not is_done[i]:
+            is_done[i] = True
+            j = partner[i]
+            samples[i].lerp_(first if j == start else samples[j], share[i])
+            i = j
+    return x
+
+
+def mix_one_hot_(one_hot: Tensor, labels: Tensor, pairing: Pairing) -> Tensor:
+    """The mixture of wide one-hot rows (n × c), written at the two labels of each row and nowhere else, in place."""
+    partner, share = pairing if labels.is_cpu else (t.to(labels.device) for t in pairing)
+    label, share = labels.long().unsqueeze(1), share.unsqueeze(1)
+    one_hot.scatter_add_(1, label, share.neg())
+    return one_hot.scatter_add_(1, label.index_select(0, partner), share)

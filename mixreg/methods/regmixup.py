@@ -1,0 +1,61 @@
+"""RegMixup (Pinto et al., 2022): Mixup beside the plain loss instead of in its place.
+
+    ℓ(y_i, f(x_i)) + η ℓ(θ y_i + (1 − θ) y_j, f(θ x_i + (1 − θ) x_j))
+
+with α of 10 to 20, so that mixed samples lie far from the data. Half of what the network sees is the data as it is, so
+that there is no one map to undo: predictions are used as they are. Both parts go through the network as one batch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mixreg._autodiff.network import Network, outputs_of
+from mixreg._support.numbers import require_weight
+from mixreg.losses import SampleLoss, sample_losses
+from mixreg.losses.targets import checked_values, validate_num_classes
+from mixreg.methods.method import Criterion, Rows, WithAlpha
+from mixreg.methods.pairing import mixed_copy
+from mixreg.theory.moments import DataMoments
+
+
+class RegMixup(WithAlpha, Criterion):
+    """The loss of a batch: `RegMixup(alpha=10.0, num_classes=10)(net, x, y).backward()`.
+
+    Args:
+        alpha: in [0, ∞].
+        weight: of the mixed part, at least 0.
+        num_classes: needed when targets are integer labels.
+        loss: a name or a callable on one sample.
+        generator: random number generator; by default PyTorch's global one.
+    """
+
+    name = "regmixup"
+    about = "Mixup beside the plain loss, usually α = 10 (Pinto et al., 2022)"
+    options = ("weight",)
+
+    def __init__(
+        self,
+        alpha: float = 10.0,
+        weight: float = 1.0,
+        num_classes: int | None = None,
+        loss: str | SampleLoss = "cross_entropy",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self.alpha, self.weight = alpha, require_weight(weight)
+        self.num_classes, self.loss, self.generator = validate_num_classes(num_classes), loss, generator
+
+    def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
+        """The data as values and what Mixup makes of it: `Mixed`."""
+        return mixed_copy(x, checked_values(x, y, self.num_classes), self.alpha, generator)
+
+    def losses(self, net: Network, rows: Rows) -> Tensor:
+        x, y, mixed_x, mixed_y = rows
+        u = outputs_of(net, torch.cat([x, mixed_x]))
+        plain, mixed = sample_losses(self.loss, torch.cat([y, mixed_y]), u).split(len(x))
+        return plain + self.weight * mixed
+
+    def rule(self, moments: DataMoments) -> None:
+        """None: half of what the network sees is the data as it is."""
+        return None

@@ -1,0 +1,46 @@
+"""Label smoothing towards the mean label, as much as Mixup does it: the half of Mixup that acts on labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from mixreg.losses.targets import checked_values
+from mixreg.methods.method import Augmentation, Method, Rows, Setting
+from mixreg.prediction.rescaled import Rescaled
+from mixreg.prediction.rule import Rule
+from mixreg.theory.moments import DataMoments
+from mixreg.theory.smoothing import smooth_labels
+
+
+class MeanLabelSmoothing(Augmentation):
+    """ỹ = ȳ + θ̄ (y − ȳ), inputs as they are: `x, y = MeanLabelSmoothing(1.0, moments)(x, y)`.
+
+    Args:
+        alpha: in [0, ∞]; labels are smoothed by 1 − θ̄.
+        moments: ȳ of the training data (and how many classes integer labels have).
+    """
+
+    name = "smoothing"
+    about = "labels smoothed towards the mean label, as much as Mixup does"
+
+    def __init__(self, alpha: float, moments: DataMoments) -> None:
+        self.alpha, self.moments = alpha, moments
+
+    @classmethod
+    def build(cls, setting: Setting) -> Method:
+        return cls(setting.alpha, setting.moments())
+
+    def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
+        values = checked_values(x, y, self.moments.num_classes)
+        return x, smooth_labels(values, self.moments.y_mean.to(values.device), alpha=self.alpha)
+
+    def rule(self, moments: DataMoments) -> Rule:
+        """Outputs only."""
+        return Rule(1.0, self.forms.mean, moments.x_mean, moments.y_mean)
+
+    def predictor(self, net: nn.Module, moments: DataMoments, further: Mapping[str, Tensor] | None = None) -> nn.Module:
+        """The network with Mixup's whole rule, as a control."""
+        return Rescaled(net, self.alpha, moments.x_mean, moments.y_mean)

@@ -1,0 +1,85 @@
+"""The prediction rule on hidden representations, for Manifold Mixup (Verma et al., 2018).
+
+Write the network as f = g ∘ h, h up to a layer. Manifold Mixup is Mixup of the data (h_i, y_i) for g, so that Theorem 1
+holds for them as for any data: with the mean h̄ of the hidden representations, g has learnt a map from
+h̄ + θ̄ (h − h̄) to ȳ + θ̄ (y − ȳ), and is to be used as one:
+
+    pred(x) = ȳ + (g(h̄ + θ̄ (h(x) − h̄)) − ȳ) / θ̄.
+
+With the input as the layer this is eq. (testmodif). Where a layer was picked at random for each batch, every g has been
+trained in part on shrunk and in part on unshrunk representations; predictions of the layers are averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mixreg._autodiff.layers import changing_input
+from mixreg._autodiff.network import evaluating, uncompiled, unwrapped
+from mixreg.prediction.rescaled import Rescaled
+from mixreg.theory.modified import shrink
+from mixreg.theory.moments import DataMoments
+
+
+@torch.no_grad()
+def hidden_means(
+    net: nn.Module, layers: Sequence[str], loader: Iterable[Any], across_processes: bool = False
+) -> dict[str, Tensor]:
+    """h̄ of what goes into each layer, over batches (x, y) of training data, in evaluation mode.
+
+    Args:
+        net: the network.
+        layers: their names; "" is the network itself.
+        loader: of (x, y).
+        across_processes: whether every process calls this with its own share of the data.
+    """
+    found = {layer: DataMoments() for layer in layers}
+    net = unwrapped(net)
+
+    def taking(layer: str) -> Callable[[Tensor], Tensor]:
+        def take(hidden: Tensor) -> Tensor:
+            found[layer].update(hidden, hidden.new_zeros(len(hidden), 1))
+            return hidden
+
+        return take
+
+    with evaluating(net), ExitStack() as stack:
+        for layer in found:
+            stack.enter_context(changing_input(net, layer, taking(layer)))
+        for x, _ in loader:
+            net(x)
+    if across_processes:
+        for moments in found.values():
+            moments.all_reduce()
+    return {layer: moments.x_mean for layer, moments in found.items()}
+
+
+class RescaledManifold(Rescaled):
+    """A Manifold-Mixup-trained network with the prediction rule that belongs to it.
+
+    Args:
+        net: returns one tensor.
+        alpha: the α that it was trained with; setting `model.alpha` changes the rule.
+        means: h̄ by layer, from `hidden_means`; with several layers their predictions are averaged.
+        y_mean: ȳ, of one output's shape.
+    """
+
+    def __init__(self, net: nn.Module, alpha: float, means: dict[str, Tensor], y_mean: Tensor) -> None:
+        if not means:
+            raise ValueError("give the hidden mean of at least one layer")
+        super().__init__(uncompiled(net), alpha, means, y_mean)
+        self.layers = list(means)
+
+    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """pred(x) of the module's head, averaged over layers."""
+        means, predictions = self._means(), []
+        for layer in self.layers:
+            mean = means[f"x[{layer!r}]"]
+            with changing_input(self.net, layer, lambda hidden, mean=mean: shrink(hidden, mean, self.x_share)):  # type: ignore[misc]
+                predictions.append(self._stretched(self.net(x, *args, **kwargs)))
+        return torch.stack(predictions).mean(0)

@@ -1,0 +1,48 @@
+"""Modified data (eq. modif), and the way back (eq. testmodif).
+
+By Theorem 1, Mixup fits a network on data shrunk towards its mean,
+
+    x̃ = x̄ + θ̄ (x − x̄),        ỹ = ȳ + θ̄ (y − ȳ).
+
+`shrink` makes it and `stretch` is its inverse. A sample may keep the same share everywhere (a number, θ̄) or a share of
+its own in every coordinate (a map, as with CutMix).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def shrink(x: Tensor, mean: Tensor, share: float | Tensor) -> Tensor:
+    """x̄ + S ∘ (x − x̄), in one pass.
+
+    Args:
+        x: n × ….
+        mean: x̄, of one sample's shape or one that broadcasts to it.
+        share: S, a number, or a map that broadcasts to one sample.
+    """
+    mean = _fit(mean, x, "x")
+    if isinstance(share, Tensor):
+        return torch.lerp(mean.expand_as(x), x, share.to(x.dtype).expand_as(x))
+    return x if share == 1 else torch.lerp(mean, x, share)
+
+
+def stretch(u: Tensor, mean: Tensor, share: float) -> Tensor:
+    """ȳ + (u − ȳ) / t, in one pass: the inverse of `shrink`; u: n × …, mean: ȳ, share: t."""
+    mean = _fit(mean, u, "y")
+    # At t = 1 not even the masked logits of −∞ may change.
+    return u if share == 1 else torch.lerp(mean, u, 1 / share)
+
+
+def _fit(mean: Tensor, batch: Tensor, name: str) -> Tensor:
+    """`mean` in the batch's dtype, if its shape fits one sample of the batch."""
+    sample, shape = batch.shape[1:], mean.shape
+    if len(shape) == len(sample) + 1 and shape[0] == 1:
+        shape = shape[1:]  # a mean that kept its batch dimension, as in Algorithm 1
+    trailing = sample[len(sample) - len(shape) :]
+    if len(shape) > len(sample) or any(m not in (1, s) for m, s in zip(shape, trailing, strict=True)):
+        raise ValueError(
+            f"{name}_mean has shape {tuple(mean.shape)}, which does not fit samples of shape {tuple(sample)}"
+        )
+    return mean.to(batch.dtype)

@@ -1,0 +1,80 @@
+"""A run's network, method and optimiser, from its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from mixreg._support.random import stream_seed
+from mixreg._support.references import load_reference
+from mixreg.methods import load_method
+from mixreg.methods.method import Method, Setting
+from mixreg.models import MODELS, build
+from mixreg.regularisers.dropout import with_dropout
+from mixreg.regularisers.label_smoothing import smooth_uniformly
+from mixreg.regularisers.parseval import Parseval
+from mixreg.theory.moments import DataMoments
+from mixreg.training.config import Config
+
+
+def build_network(config: Config, shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """The network of a run with its initial weights; a user's own factory is called with `num_classes=`."""
+    seed = stream_seed(config.seed, "weights")
+    if config.model in MODELS or ":" not in config.model:
+        net = build(config.model, shape, num_classes, seed)
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            net = load_reference(config.model)(num_classes=num_classes)
+        if not isinstance(net, nn.Module):
+            raise TypeError(f"{config.model} must return an nn.Module, got {type(net).__name__}")
+    return with_dropout(net, config.dropout) if config.dropout else net
+
+
+def build_method(config: Config, net: nn.Module, num_classes: int, moments: Callable[[], DataMoments]) -> Method:
+    """The method of a run.
+
+    Args:
+        config: of the run.
+        net: the network, which a method may look at.
+        num_classes: c.
+        moments: of the training set, if they are needed; its labels before they are smoothed.
+    """
+    kind = load_method(config.method)
+    unknown = [name for name in config.options if name not in kind.options]
+    if unknown:
+        known = ", ".join(kind.options) or "none"
+        raise ValueError(f"method {config.method} has no option {unknown[0]!r}; it has {known}")
+
+    def seen_moments() -> DataMoments:
+        found = moments()
+        y_mean = smoothed_mean(found.y_mean, config)
+        return DataMoments.from_means(found.x_mean.float(), y_mean.float(), num_classes, found.count)
+
+    # What a method learns beside the network starts from weights of its own.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_seed(config.seed, "policy"))
+        return kind.build(Setting(config.alpha, num_classes, net, seen_moments, config.options))
+
+
+def build_parseval(config: Config, net: nn.Module) -> Parseval | None:
+    """What keeps the weights of a run's network near orthonormal, if the run asks for it."""
+    return Parseval(net, config.parseval) if config.parseval else None
+
+
+def build_optimizer(config: Config, net: nn.Module) -> torch.optim.Optimizer:
+    """SGD."""
+    return torch.optim.SGD(
+        net.parameters(),
+        lr=config.lr,
+        momentum=config.momentum,
+        nesterov=config.nesterov,
+        weight_decay=config.weight_decay,
+    )
+
+
+def smoothed_mean(y_mean: Tensor, config: Config) -> Tensor:
+    """The mean label of a run as its method sees it: smoothed towards the uniform one."""
+    return smooth_uniformly(y_mean.unsqueeze(0), len(y_mean), config.label_smoothing).squeeze(0)
