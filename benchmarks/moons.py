@@ -11,7 +11,7 @@ from timing import medians, show
 from mixreg.experiments import moons
 
 REPETITIONS = 30
-SETTING = moons.Setting(steps=200, looks=10)
+SETTING = moons.Setting(steps=200, measurements=10)
 
 
 def compare(dtype: torch.dtype) -> None:

@@ -54,7 +54,7 @@ def test_the_loss_is_that_of_the_formula_and_its_gradient_reaches_the_policy() -
         intrusion = torch.nn.functional.binary_cross_entropy_with_logits(scores, is_real, reduction="none")
         return 0.5 * fit + 0.15 * intrusion.reshape(2, 9).sum(0)
 
-    found = policy.values(net, x, y, partner, place)
+    found = policy.pair_losses(net, x, y, partner, place)
     torch.testing.assert_close(found, expected())
     parameters = [*policy.parameters(), *net.parameters()]
     mine = torch.autograd.grad(found.sum(), parameters)

@@ -87,9 +87,8 @@ def test_random_numbers_are_drawn_in_one_place() -> None:
         if path == PACKAGE / "_support" / "random.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                if node.value.id == "torch" and node.attr in DRAWING:
-                    found.add((str(path.relative_to(PACKAGE)), node.attr))
-    # A network's initial weights come from PyTorch's global generator, as everywhere; and the adapter for scikit-learn
-    # draws its order from a generator that it makes itself.
+            is_named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+            if is_named and node.value.id == "torch" and node.attr in DRAWING:
+                found.add((str(path.relative_to(PACKAGE)), node.attr))
+    # A network's initial weights come from PyTorch's global generator, as everywhere.
     assert found <= {("models/features.py", "randn"), ("models/features.py", "rand")}

@@ -48,7 +48,7 @@ def test_errata_show_that_the_printed_formula_fails(rows) -> None:
 def test_a_wrong_law_would_be_noticed(monkeypatch) -> None:
     monkeypatch.setattr(statements, "Theta", lambda alpha: Theta(1.1 * alpha))
     failed = {row.name for row in verify.verify() if not row.holds}
-    assert "§3, law of θ" in failed
+    assert "§3, distribution of θ" in failed
     assert "§5, label smoothing" in failed
 
 

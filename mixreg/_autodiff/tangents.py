@@ -8,15 +8,22 @@ tangent (`mixreg._autodiff.normalisation`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from mixreg._autodiff.linear_layers import linear_tangents
-from mixreg._autodiff.network import Network, explaining_dtypes, plain_attention, require_tensor, within_forward
+from mixreg._autodiff.network import (
+    Network,
+    explaining_dtypes,
+    plain_attention,
+    require_tensor,
+    uncompiled,
+    within_forward,
+)
 from mixreg._autodiff.normalisation import Statistics, coupling_layers, held_statistics, learn
+from mixreg._autodiff.written_out import written_out
 
 Result = TypeVar("Result")
 
@@ -30,13 +37,12 @@ def tangents_inside(
     net: Network, module: Network, x: Tensor, delta: Tensor, second_order: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The same, for code that already runs where `within_forward` puts it."""
-    if net is not module or not coupling_layers(net):
-        return _tangents(net, module, x, delta, second_order)
-    # Layers that are given another forward for a moment cannot be traced: a compiled network, or a compiled step, runs
-    # this part as it was written.
-    net = getattr(net, "_orig_mod", net)
+    # What is compiled knows nothing of the rules below: a compiled network, or a compiled step, runs this as it was
+    # written.
+    if net is module:
+        net = module = uncompiled(net)
     run = torch.compiler.disable(_tangents) if torch.compiler.is_compiling() else _tangents
-    return run(net, net, x, delta, second_order)
+    return run(net, module, x, delta, second_order)
 
 
 def _tangents(
@@ -63,7 +69,8 @@ def _tangents(
 
     with (
         held_statistics(checked, layers) as with_statistics,
-        nullcontext() if torch.compiler.is_compiling() else linear_tangents(),
+        linear_tangents(),
+        written_out(),
         plain_attention(),
         explaining_dtypes(module, x),
     ):

@@ -1,1 +1,1 @@
-"""Mixup where people already work: Lightning, Hugging Face's Trainer, scikit-learn, torchmetrics; each imported when used."""
+"""Mixup where people already work: Lightning, Hugging Face, scikit-learn, torchmetrics; each imported when used."""

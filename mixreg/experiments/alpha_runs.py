@@ -122,7 +122,6 @@ def plot_over_alpha(axes: Axes, alphas: list[float], values: Values, title: str)
 
 
 def shown_name(data: str) -> str:
-    """What to call a dataset."""
     return _NAMES.get(data, data)
 
 

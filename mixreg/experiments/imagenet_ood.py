@@ -25,7 +25,7 @@ from mixreg.evaluation.table import table as measured
 from mixreg.experiments.claims import Comparison, exceeds
 from mixreg.experiments.experiment import Claim, Experiment, Progress, Results, Run, Sizes, Table, rounded
 from mixreg.experiments.requirements import missing_for_training
-from mixreg.experiments.training import train_quietly
+from mixreg.experiments.training import device, train_quietly
 from mixreg.report.curves import new_figure
 from mixreg.report.intervals import Interval, interval
 from mixreg.training.config import PRESETS, Config
@@ -77,10 +77,11 @@ def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[
     """Train on ImageNet, then evaluate plain and rescaled on every set."""
     config = Config(**settings["config"])
     trained = train_quietly(config, folder, progress, 0.9)
-    test, _ = of_run(trained)
+    test, _ = of_run(trained, device=device())
     found: dict[str, Any] = {"standard": {row["model"]: _shown_measures(row) for row in measured(test, {})}}
     for name in settings["sets"]:
-        rows = evaluate_shifted(trained, open_shifted(name, cache_folder() / name, config.image_size), {})
+        shifted = open_shifted(name, cache_folder() / name, config.image_size)
+        rows = evaluate_shifted(trained, shifted, {}, device())
         found[name] = {row["model"]: _shown_measures(row) for row in summary(rows)}
         if name == "imagenet-c":
             for predictor in _PREDICTORS:

@@ -33,16 +33,12 @@ from mixreg.data.registry import load
 from mixreg.evaluation.table import of_run, outputs, table, temperatures
 from mixreg.experiments.experiment import Kind, Progress, rounded
 from mixreg.experiments.training import device, train_quietly
-from mixreg.losses.targets import to_values
-from mixreg.methods.method import Method, Rows
-from mixreg.regularisers.label_smoothing import smooth_uniformly
 from mixreg.training.array_batches import ArrayBatches
-from mixreg.training.batches import Batch
 from mixreg.training.build import build_method, build_network, build_optimizer, build_parseval
 from mixreg.training.config import Config
 from mixreg.training.measures import measure
 from mixreg.training.open_batches import open_batches
-from mixreg.training.step import Step
+from mixreg.training.step import Step, draw_rows
 from mixreg.training.trained import Trained
 
 # Jacobians at once: points × classes × inputs numbers.
@@ -142,16 +138,10 @@ def _steps(config: Config) -> Iterator[float]:
     while True:
         for batch in batches.epoch(epoch, 0):
             begun = time.perf_counter()
-            step(_rows(method, batch, batches.num_classes, config, generator), 1 / batch.total)
+            rows = draw_rows(method, batch, batches.num_classes, config.label_smoothing, generator)
+            step(rows, 1 / batch.total)
             yield time.perf_counter() - begun
         epoch += 1
-
-
-def _rows(method: Method, batch: Batch, num_classes: int, config: Config, generator: torch.Generator) -> Rows:
-    y = to_values(batch.y, num_classes, batch.x.dtype)
-    if config.label_smoothing:
-        y = smooth_uniformly(y, num_classes, config.label_smoothing)
-    return method.draw(batch.x, y, generator)
 
 
 KINDS: dict[str, Kind] = {"regularised": measure_network, "steps": measure_steps}

@@ -137,7 +137,6 @@ class Measured:
 
 
 def noise_name(noise: str) -> str:
-    """What to call it."""
     return {"0": "clean", "human": "human noise"}.get(noise) or f"{float(noise):.0%} flipped"
 
 

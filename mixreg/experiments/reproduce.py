@@ -123,14 +123,18 @@ def read_plan(out: Path) -> dict[str, Any]:
         return {}
     try:
         plan = json.loads(path.read_text(encoding="utf-8"))
-        for entry in plan.values():
-            named = [entry[key] for key in ("changes", "sizes")]
-            if len(entry) != 3 or entry["scale"] not in SCALES or not all(isinstance(part, dict) for part in named):
-                raise ValueError(f"every entry has scale ({', '.join(SCALES)}), changes and sizes")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        if not isinstance(plan, dict) or not all(_is_entry(entry) for entry in plan.values()):
+            raise ValueError(f"every entry has scale ({', '.join(SCALES)}), changes and sizes")
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} does not say what to reproduce: {error}") from error
     known = [*EXPERIMENTS, *(reference for reference in plan if is_own(reference))]
     return {reference: plan[reference] for reference in known if reference in plan}
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or set(entry) != {"scale", "changes", "sizes"} or entry["scale"] not in SCALES:
+        return False
+    return isinstance(entry["changes"], dict) and isinstance(entry["sizes"], dict)
 
 
 def _planned(out: Path, own: Sequence[str]) -> dict[str, Any]:
@@ -183,7 +187,7 @@ def _chapter(reference: str, experiment: Experiment, entry: dict[str, Any], stor
         check_sizes(sizes, experiment.sizes_at(entry["scale"]))
         wanted = experiment.runs(sizes)
     except SizesError as error:
-        # They must not hide the other experiments.
+        # Whatever else goes wrong is a mistake in the experiment and must be seen.
         return _empty_chapter(reference, experiment, entry, [f"its sizes make no sense: {error}"])
     found = store.get(wanted)
     absent = sum(run.key not in found for run in wanted)

@@ -15,13 +15,12 @@ The result holds `log` (a record per epoch), `test` (measures by predictor: plai
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mixreg import risk
 from mixreg._support.files import replacing
@@ -39,7 +38,7 @@ from mixreg.training.array_batches import ArrayBatches
 from mixreg.training.batches import Batches
 from mixreg.training.config import Config
 from mixreg.training.loop import Trainer
-from mixreg.training.measures import Measures, measure, predict
+from mixreg.training.measures import measure, measure_models
 from mixreg.training.open_batches import open_batches
 from mixreg.training.run import LOG
 from mixreg.training.trained import Trained
@@ -153,7 +152,7 @@ def by_severity(models: dict[str, nn.Module], trained: Trained, shifted: Shifted
     rows: dict[str, dict[int, list[dict[str, float]]]] = {name: {} for name in models}
     for part in shifted.parts():
         batches = ((pixels.scaled(x), y) for x, y in checked_batches(part, shifted, trained))
-        for name, measured in _measured(models, batches).items():
+        for name, measured in measure_models(models, batches, device()).items():
             rows[name].setdefault(part.severity, []).append(measured)
     return {
         name: {
@@ -162,10 +161,3 @@ def by_severity(models: dict[str, nn.Module], trained: Trained, shifted: Shifted
         }
         for name, severities in rows.items()
     }
-
-
-def _measured(models: dict[str, nn.Module], batches: Iterator[tuple[Tensor, Tensor]]) -> dict[str, dict[str, float]]:
-    """Measures by predictor, over batches of (x, y)."""
-    measures = {name: Measures() for name in models}
-    predict(models, batches, lambda name, logits, labels: measures[name].update(logits, labels), device())
-    return {name: found.compute() for name, found in measures.items()}

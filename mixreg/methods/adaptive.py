@@ -88,9 +88,9 @@ class AdaptiveMixup(Criterion, nn.Module):
 
     def losses(self, net: Network, rows: Rows) -> Tensor:
         x, y, key, place = rows
-        return self.values(net, x, y, key.argsort(), place)
+        return self.pair_losses(net, x, y, key.argsort(), place)
 
-    def values(self, net: Network, x: Tensor, y: Tensor, partner: Tensor, place: Tensor) -> Tensor:
+    def pair_losses(self, net: Network, x: Tensor, y: Tensor, partner: Tensor, place: Tensor) -> Tensor:
         """The loss of each sample, n.
 
         Args:
@@ -100,7 +100,7 @@ class AdaptiveMixup(Criterion, nn.Module):
             place: n, where in its interval each λ lies: t.
         """
         # A compiled network would not tell its features.
-        return within_forward(uncompiled(net), self._values, x, y, partner, place)
+        return within_forward(uncompiled(net), self._pair_losses, x, y, partner, place)
 
     def share(self, features: Tensor, partner: Tensor, place: Tensor) -> Tensor:
         """λ of each pair, n, differentiable in the policy; features: n × …."""
@@ -108,7 +108,7 @@ class AdaptiveMixup(Criterion, nn.Module):
         low, width, _ = self.policy(torch.cat([fixed, fixed[partner]], 1)).softmax(1).unbind(1)
         return low + width * place
 
-    def _values(
+    def _pair_losses(
         self, forward: Network, module: nn.Module, x: Tensor, y: Tensor, partner: Tensor, place: Tensor
     ) -> Tensor:
         with recording_features(module) as seen:

@@ -17,29 +17,15 @@ from torch import Tensor
 
 from mixreg._support.random import normal
 from mixreg.losses.targets import checked_values
-from mixreg.methods.method import Augmentation, Method, Rows, Setting
+from mixreg.methods.method import Rows, WithMoments
 from mixreg.theory.modified import shrink
-from mixreg.theory.moments import DataMoments
 
 
-class GaussianMixup(Augmentation):
-    """Gaussian noise with Mixup's covariances on Mixup's modified data: `x, y = GaussianMixup(1.0, moments)(x, y)`.
-
-    Args:
-        alpha: in [0, ∞]; 0 changes nothing.
-        moments: of the training data, for x̄ and ȳ (and how many classes integer labels have).
-        generator: random number generator; by default PyTorch's global one.
-    """
+class GaussianMixup(WithMoments):
+    """Gaussian noise with Mixup's covariances on Mixup's modified data: `x, y = GaussianMixup(1.0, moments)(x, y)`."""
 
     name = "gaussian"
     about = "Gaussian noise with Mixup's covariances"
-
-    def __init__(self, alpha: float, moments: DataMoments, generator: torch.Generator | None = None) -> None:
-        self.alpha, self.moments, self.generator = alpha, moments, generator
-
-    @classmethod
-    def build(cls, setting: Setting) -> Method:
-        return cls(setting.alpha, setting.moments())
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         values = checked_values(x, y, self.moments.num_classes)

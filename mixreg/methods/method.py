@@ -173,3 +173,20 @@ class Augmentation(WithAlpha):
         x, y = rows
         logits = net(x)
         return cross_entropy(y, logits), logits.detach()
+
+
+class WithMoments(Augmentation):
+    """An augmentation that refers to the mean of the data.
+
+    Args:
+        alpha: in [0, ∞]; 0 changes nothing.
+        moments: x̄ and ȳ of the training data (and how many classes integer labels have).
+        generator: random number generator; by default PyTorch's global one.
+    """
+
+    def __init__(self, alpha: float, moments: DataMoments, generator: Generator | None = None) -> None:
+        self.alpha, self.moments, self.generator = alpha, moments, generator
+
+    @classmethod
+    def build(cls, setting: Setting) -> Method:
+        return cls(setting.alpha, setting.moments(), **setting.options)

@@ -6,28 +6,15 @@ import torch
 from torch import Tensor
 
 from mixreg.losses.targets import checked_values
-from mixreg.methods.method import Augmentation, Method, Rows, Setting
+from mixreg.methods.method import Rows, WithMoments
 from mixreg.theory.modified import shrink
-from mixreg.theory.moments import DataMoments
 
 
-class ModifiedData(Augmentation):
-    """x̃ = x̄ + θ̄ (x − x̄) and ỹ = ȳ + θ̄ (y − ȳ): `x, y = ModifiedData(1.0, moments)(x, y)`.
-
-    Args:
-        alpha: in [0, ∞]; its θ̄ is the factor.
-        moments: x̄ and ȳ of the training data (and how many classes integer labels have).
-    """
+class ModifiedData(WithMoments):
+    """x̃ = x̄ + θ̄ (x − x̄) and ỹ = ȳ + θ̄ (y − ȳ): `x, y = ModifiedData(1.0, moments)(x, y)`."""
 
     name = "modified"
     about = "ERM on data shrunk towards its mean, as Mixup shrinks it"
-
-    def __init__(self, alpha: float, moments: DataMoments) -> None:
-        self.alpha, self.moments = alpha, moments
-
-    @classmethod
-    def build(cls, setting: Setting) -> Method:
-        return cls(setting.alpha, setting.moments())
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         values, share = checked_values(x, y, self.moments.num_classes), self.forms.mean

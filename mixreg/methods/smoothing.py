@@ -8,30 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from mixreg.losses.targets import checked_values
-from mixreg.methods.method import Augmentation, Method, Rows, Setting
+from mixreg.methods.method import Rows, WithMoments
 from mixreg.prediction.rescaled import Rescaled
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
 from mixreg.theory.smoothing import smooth_labels
 
 
-class MeanLabelSmoothing(Augmentation):
-    """ỹ = ȳ + θ̄ (y − ȳ), inputs as they are: `x, y = MeanLabelSmoothing(1.0, moments)(x, y)`.
-
-    Args:
-        alpha: in [0, ∞]; labels are smoothed by 1 − θ̄.
-        moments: ȳ of the training data (and how many classes integer labels have).
-    """
+class MeanLabelSmoothing(WithMoments):
+    """ỹ = ȳ + θ̄ (y − ȳ), inputs as they are: `x, y = MeanLabelSmoothing(1.0, moments)(x, y)`."""
 
     name = "smoothing"
     about = "labels smoothed towards the mean label, as much as Mixup does"
-
-    def __init__(self, alpha: float, moments: DataMoments) -> None:
-        self.alpha, self.moments = alpha, moments
-
-    @classmethod
-    def build(cls, setting: Setting) -> Method:
-        return cls(setting.alpha, setting.moments())
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         values = checked_values(x, y, self.moments.num_classes)

@@ -16,17 +16,15 @@ from torch import Tensor, nn
 from mixreg._support.processes import sum_over_processes
 from mixreg._support.random import stream_seed
 from mixreg._support.tensor_files import save_tensors
-from mixreg.losses.targets import to_values
-from mixreg.methods.method import Method, Rows
-from mixreg.regularisers.label_smoothing import smooth_uniformly
+from mixreg.methods.method import Method
 from mixreg.theory.moments import DataMoments
 from mixreg.training.batches import Batch, Batches
 from mixreg.training.build import build_optimizer, build_parseval, smoothed_mean
 from mixreg.training.checkpoint import CheckpointError, flat_state, restore_state
 from mixreg.training.config import Config
-from mixreg.training.measures import Measures, predict
+from mixreg.training.measures import measure_models
 from mixreg.training.observer import Observer
-from mixreg.training.step import Step
+from mixreg.training.step import Step, draw_rows
 
 _MOMENTS = "moments."
 
@@ -149,7 +147,8 @@ class Trainer:
         # Processes that see whole batches share one stream; others have their own.
         rank = 0 if self.batches.is_whole else fabric.global_rank
         self._generator.manual_seed(stream_seed(seed, "method", epoch, step, rank))
-        rows = tuple(row[batch.own].to(fabric.device) for row in self._drawn(batch))
+        drawn = draw_rows(self.method, batch, self.batches.num_classes, self.config.label_smoothing, self._generator)
+        rows = tuple(row[batch.own].to(fabric.device) for row in drawn)
         # Dropout and its like draw from PyTorch's own stream.
         self._seed_network(stream_seed(seed, "network", epoch, step, fabric.global_rank))
         # The mean over the whole batch, whatever the processes' shares of it: gradients are averaged over them.
@@ -159,13 +158,6 @@ class Trainer:
             hits, judged = float((logits.argmax(1).cpu() == y).sum()), len(y)
         s.sums += torch.tensor([float(losses.sum()), len(y), hits, judged], dtype=torch.float64)
         s.epoch, s.step = epoch, step + 1
-
-    def _drawn(self, batch: Batch) -> Rows:
-        classes, epsilon = self.batches.num_classes, self.config.label_smoothing
-        values = to_values(batch.y, classes, batch.x.dtype)
-        if epsilon:
-            values = smooth_uniformly(values, classes, epsilon)
-        return self.method.draw(batch.x, values, self._generator)
 
     def _seed_network(self, seed: int) -> None:
         # Not torch.manual_seed: without a GPU that notes every call, with its stack, for the day there is one.
@@ -216,7 +208,4 @@ class Trainer:
         weight = next(self.net.parameters())
         rescaled = self.method.predictor(self.net, moments, means).to(weight.device, weight.dtype)
         models = {"plain": self.net, "rescaled": rescaled}
-        measures = {name: Measures() for name in models}
-        batches = self.batches.test_batches()
-        predict(models, batches, lambda name, logits, y: measures[name].update(logits, y), self.fabric.device)
-        return {name: measure.compute() for name, measure in measures.items()}
+        return measure_models(models, self.batches.test_batches(), self.fabric.device)

@@ -58,3 +58,12 @@ def predict(
     finally:
         for name, model in models.items():
             model.train(modes[name])
+
+
+def measure_models(
+    models: dict[str, nn.Module], batches: Iterable[tuple[Tensor, Tensor]], device: torch.device | str = "cpu"
+) -> dict[str, dict[str, float]]:
+    """The measures of every model over batches of (x, y), of all processes."""
+    measures = {name: Measures() for name in models}
+    predict(models, batches, lambda name, logits, labels: measures[name].update(logits, labels), device)
+    return {name: found.compute() for name, found in measures.items()}

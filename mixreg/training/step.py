@@ -8,8 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mixreg.losses.targets import to_values
 from mixreg.methods.method import Method, Rows
+from mixreg.regularisers.label_smoothing import smooth_uniformly
 from mixreg.regularisers.parseval import Parseval
+from mixreg.training.batches import Batch
+
+
+def draw_rows(
+    method: Method, batch: Batch, num_classes: int, label_smoothing: float, generator: torch.Generator
+) -> Rows:
+    """What a method makes of a batch, whose labels are smoothed before any mixing."""
+    values = to_values(batch.y, num_classes, batch.x.dtype)
+    if label_smoothing:
+        values = smooth_uniformly(values, num_classes, label_smoothing)
+    return method.draw(batch.x, values, generator)
 
 
 class Step:
