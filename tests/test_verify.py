@@ -32,7 +32,7 @@ def rows() -> list:
 def test_every_statement_holds(rows) -> None:
     assert [row.name for row in rows if not row.holds] == []
     names = " ".join(row.name for row in rows)
-    for part in ("law of θ", "Theorem 1", "Lemma 2", "Theorem 3", "Corollary CE", "Corollary LR", "Corollary SE"):
+    for part in ("distribution of θ", "Theorem 1", "Lemma 2", "Theorem 3", "Corollary CE", "Corollary LR", "Corollary SE"):
         assert part in names
     assert "Proposition" in names
 
@@ -45,7 +45,7 @@ def test_errata_show_that_the_printed_formula_fails(rows) -> None:
         assert row.printed > 100 * row.tolerance
 
 
-def test_a_wrong_law_would_be_noticed(monkeypatch) -> None:
+def test_a_wrong_distribution_would_be_noticed(monkeypatch) -> None:
     monkeypatch.setattr(statements, "Theta", lambda alpha: Theta(1.1 * alpha))
     failed = {row.name for row in verify.verify() if not row.holds}
     assert "§3, distribution of θ" in failed
