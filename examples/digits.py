@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,15 +23,17 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from mixreg import Mixup, Rescaled, calibration
+from mixreg.report.curves import new_figure, put_caption
 from mixreg.report.diagrams import reliability_diagram
 from mixreg.report.intervals import interval
 
 ALPHA = 1.0
 TRAIN, HELD_OUT = 400, 300
-MEASURES = {
+BINS = 15
+MEASURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "accuracy": calibration.accuracy,
     "cross-entropy": calibration.negative_log_likelihood,
-    "ECE": calibration.expected_calibration_error,
+    "ECE": partial(calibration.expected_calibration_error, bins=BINS),
 }
 NETWORK = "a LeNet-like network (two 3×3 convolutions, tanh, 16 channels)"
 
@@ -90,12 +94,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10, help="repetitions (default 10)")
     parser.add_argument("--epochs", type=int, default=60, help="epochs per run (default 60)")
+    parser.add_argument("--threads", type=int, default=1, help="threads (default 1: the network is too small for more)")
     parser.add_argument("--out", type=Path, default=Path("out/digits"), help="folder for the results")
     options = parser.parse_args()
+    # More threads than a network of this size can use wait for each other, for minutes on a machine that is in use.
+    torch.set_num_threads(options.threads)
 
     values: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     diagrams: dict[tuple[str, str], calibration.ReliabilityHistogram] = defaultdict(
-        lambda: calibration.ReliabilityHistogram(bins=10)
+        lambda: calibration.ReliabilityHistogram(bins=BINS)
     )
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} runs")
     with Progress(*columns, TimeRemainingColumn()) as progress:
@@ -114,7 +121,7 @@ def main() -> None:
     rows = [{"method": method, "prediction": way, **measured} for (method, way), measured in values.items()]
     settings = {"alpha": ALPHA, "epochs": options.epochs, "seeds": options.seeds}
     (options.out / "values.json").write_text(json.dumps({**settings, "rows": rows}, indent=1))
-    draw(diagrams, options.seeds, options.out / "reliability.png")
+    draw(diagrams, values, options.seeds, options.out / "reliability.png")
     print(f"Reliability diagram: {options.out / 'reliability.png'}; every run's numbers: {options.out / 'values.json'}")
 
 
@@ -126,27 +133,35 @@ def print_table(values: dict[tuple[str, str], dict[str, list[float]]], seeds: in
     for heading in ("accuracy %", "cross-entropy", "ECE %"):
         table.add_column(heading, justify="right")
     for (method, way), measured in values.items():
-        accuracy, loss, ece = (interval(v) for v in measured.values())
-        percent = [f"{type(v)(100 * v.mean, 100 * v.half_width):.1f}" for v in (accuracy, ece)]
-        table.add_row(method, way, percent[0], f"{loss:.3f}", percent[1], end_section=way.startswith("plain,"))
+        cells = percent(measured["accuracy"]), f"{interval(measured['cross-entropy']):.3f}", percent(measured["ECE"])
+        table.add_row(method, way, *cells, end_section=way.startswith("plain,"))
     Console().print(table)
 
 
-def draw(diagrams: dict[tuple[str, str], calibration.ReliabilityHistogram], seeds: int, path: Path) -> None:
-    """ERM, Mixup, and rescaled Mixup side by side."""
-    import matplotlib
+def percent(values: list[float]) -> str:
+    """Mean ± 95 % interval over seeds, in per cent."""
+    return f"{interval([100 * value for value in values]):.1f}"
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
 
+def draw(
+    diagrams: dict[tuple[str, str], calibration.ReliabilityHistogram],
+    values: dict[tuple[str, str], dict[str, list[float]]],
+    seeds: int,
+    path: Path,
+) -> None:
+    """ERM, Mixup, and rescaled Mixup side by side: bars of all seeds' predictions pooled, and the table's ECE."""
     shown = {"ERM": ("ERM", "plain"), "Mixup": ("Mixup", "plain"), "Mixup, rescaled": ("Mixup", "rescaled")}
-    figure, axes = plt.subplots(1, len(shown), figsize=(10, 4.3), sharey=True, layout="constrained")
+    figure = new_figure(10, 4.5)
+    axes = figure.subplots(1, len(shown), sharey=True)
     for ax, (title, key) in zip(axes, shown.items(), strict=True):
-        reliability_diagram(ax, diagrams[key].compute(), title)
+        reliability_diagram(ax, diagrams[key].compute(), title, f"ECE {percent(values[key]['ECE'])} %")
     axes[0].set_ylabel("accuracy, share of samples")
-    axes[0].legend(loc="upper left", fontsize=8)
-    figure.suptitle(
-        f"scikit-learn digits, {TRAIN} training images; {NETWORK}; α = {ALPHA:g}; {seeds} seeds pooled", fontsize=9
+    # Below: bars may stand anywhere.
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+    put_caption(
+        figure,
+        f"scikit-learn digits, {TRAIN} training images; {NETWORK}; α = {ALPHA:g}; bars: predictions of {seeds} seeds "
+        "pooled; ECE: mean ± 95 % interval over seeds, as in the table",
     )
     figure.savefig(path, dpi=150)
 

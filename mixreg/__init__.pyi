@@ -22,3 +22,4 @@ from mixreg.theory.smoothing import smooth_labels as smooth_labels
 from mixreg.theory.theta import Theta as Theta
 
 __version__: str
+__all__: list[str]

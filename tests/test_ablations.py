@@ -69,7 +69,7 @@ def test_limits_and_wrong_input() -> None:
         with pytest.raises(ValueError, match="x has 6 samples and y has 5"):
             PartialMixup(parts, 1.0, 2)(x, y[:5])
     torch.testing.assert_close(ScaledMixup(0.0, x.mean(0), 2)(x, y)[0], x)
-    with pytest.raises(ValueError, match="unknown parts 'labels'; known are inputs, outputs"):
+    with pytest.raises(ValueError, match="unknown parts 'labels'; known are both, inputs, outputs"):
         PartialMixup("labels")
     with pytest.raises(ValueError, match="needs alpha above 1"):
         ScaledMixup(0.5, x.mean(0))

@@ -133,3 +133,29 @@ def test_workers_draw_apart() -> None:
     labels = list(loader)
     shares = [sorted(batch.amax(1).tolist()) for batch in labels]
     assert len({tuple(share) for share in shares}) == 4
+
+
+@pytest.mark.parametrize("kind", ["integers", "soft", "numbers"])
+def test_dense_targets_are_cut_with_the_same_box(kind) -> None:
+    """Every pixel of the image carries its own label, so that image and mask can be checked against each other."""
+    labels = torch.randint(3, (6, 12, 9), generator=torch.Generator().manual_seed(0))
+    x = torch.stack([labels.float(), torch.arange(6.0).reshape(6, 1, 1).expand(6, 12, 9)], 1)
+    y = {"integers": labels, "soft": torch.nn.functional.one_hot(labels, 3).movedim(3, 1).float(), "numbers": x[:, :1]}
+    classes = 3 if kind != "numbers" else None
+    mixed, targets = CutMix(1.0, classes, torch.Generator().manual_seed(1))(x, y[kind])
+    assert not torch.equal(mixed, x)
+    if kind == "numbers":
+        assert torch.equal(targets[:, 0], mixed[:, 0])
+    else:
+        assert targets.shape == (6, 3, 12, 9)
+        assert torch.equal(targets.argmax(1).float(), mixed[:, 0])
+        assert torch.equal(targets.amax(1), torch.ones(6, 12, 9))
+    # Two images at most take part in a sample.
+    assert max(len(sample.unique()) for sample in mixed[:, 1]) == 2
+
+
+def test_the_sides_of_dense_targets_are_those_of_the_image() -> None:
+    """Rows of as many numbers as a label has are no masks."""
+    x = torch.rand(16, 1, 8, 8)
+    _, targets = CutMix(1.0, generator=torch.Generator().manual_seed(0))(x, torch.eye(16))
+    assert ((targets > 0) & (targets < 1)).any()

@@ -107,3 +107,15 @@ def test_examples_run(name: str) -> None:
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert EXAMPLES[name] in run.stdout
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in [*PAGES, ROOT / "README.md"] if "torch.rand" in page.read_text()],
+    ids=lambda page: page.stem,
+)
+def test_what_is_random_on_a_page_is_seeded(page: Path) -> None:
+    """Otherwise its code fails for somebody, some day."""
+    blocks = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+    first = re.search(r"torch\.rand", blocks)
+    assert first is None or "manual_seed(" in blocks[: first.start()]

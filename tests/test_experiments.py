@@ -96,7 +96,7 @@ def test_a_trained_network_is_measured_as_its_run_says(tmp_path: Path) -> None:
 
 def test_terms_need_a_dataset_in_memory() -> None:
     with pytest.raises(ValueError, match="measured on datasets in memory"):
-        trained.term_values(type("Trainer", (), {"batches": None})(), 3)
+        trained._checked(type("Trainer", (), {"batches": None})(), 3)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import copy
 import logging
-import subprocess
 import sys
 
 import pytest
@@ -207,48 +206,6 @@ def test_a_module_compiled_as_a_whole_is_refused(tmp_path) -> None:
     module = torch.compile(Classifier(), backend="eager")
     with pytest.raises(ValueError, match="compile the network inside it, or set rescale=False"):
         trainer(tmp_path, MixupCallback(1.0, 3)).fit(module, loader())
-
-
-DISTRIBUTED = """
-import sys, torch, lightning.pytorch as pl
-sys.path.insert(0, "tests")
-from test_lightning import Classifier, data
-from mixreg.adapters.lightning import MixupCallback
-from torch.utils.data import DataLoader
-if __name__ == "__main__":
-    module, callback = Classifier(), MixupCallback(0.7, 3, seed=3)
-    run = pl.Trainer(max_epochs=1, accelerator="cpu", devices=2, strategy="ddp", callbacks=[callback], logger=False,
-                     enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
-    run.fit(module, DataLoader(data(), batch_size=5), DataLoader(data(), batch_size=25))
-    run.save_checkpoint(sys.argv[1] + "/two.ckpt")
-    torch.save({"count": callback.moments.count, "stream": callback.mixup.generator.get_state(),
-                "seen": module.seen[-1].detach(), "net": module.net.state_dict()},
-               f"{sys.argv[1]}/rank{run.global_rank}.pt")
-"""
-
-
-@pytest.mark.slow
-def test_two_processes(tmp_path) -> None:
-    script = tmp_path / "two.py"
-    script.write_text(DISTRIBUTED)
-    command = [sys.executable, str(script), str(tmp_path)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert run.returncode == 0, run.stderr
-    first, second = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1))
-    assert all(torch.equal(value, second["net"][key]) for key, value in first["net"].items())
-    assert not torch.equal(first["stream"], second["stream"])
-    assert first["count"] == second["count"] == 25
-    state = torch.load(tmp_path / "two.ckpt", weights_only=False)["callbacks"]
-    (stored,) = [value for key, value in state.items() if "MixupCallback" in key]
-    assert stored["count"] == 50
-    torch.testing.assert_close(stored["x_mean"], data().tensors[0].double().mean(0), rtol=1e-6, atol=1e-6)
-    # Each process validated its half, rescaled with the means of both.
-    net = Classifier().net
-    net.load_state_dict(first["net"])
-    rescaled = Rescaled(net, 0.7, stored["x_mean"], stored["y_mean"])
-    expected = rescaled(data().tensors[0]).detach()
-    distances = (first["seen"].unsqueeze(1) - expected).norm(dim=2)
-    assert bool((distances.amin(1) < 1e-5).all())
 
 
 def test_without_lightning_the_error_says_what_to_install(monkeypatch) -> None:

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from mixreg import Rescaled
 from mixreg._autodiff.layers import changing_input, first_layers
@@ -172,3 +173,52 @@ def test_compiled_networks_are_mixed_too() -> None:
     )
     assert torch.equal(first, second)
     assert float((first - net(x)).detach().abs().max()) > 1e-3
+
+
+class Checkpointed(nn.Module):
+    """A network that computes its middle again in the backward pass."""
+
+    def __init__(self, use_reentrant: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.middle, self.last = nn.Linear(3, 5), nn.Linear(5, 5), nn.Linear(5, 2)
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.first(x))
+        if self.use_reentrant is not None:
+            hidden = checkpoint(self.middle, hidden, use_reentrant=self.use_reentrant)
+        else:
+            hidden = self.middle(hidden)
+        return self.last(torch.tanh(hidden))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_what_is_checkpointed_is_mixed_outside_or_refused(use_reentrant) -> None:
+    (x, y), plain, net = data(), Checkpointed(None).double(), Checkpointed(use_reentrant).double()
+    with pytest.raises(ValueError, match=r"layer 'middle' lies in a part of the network that torch\.utils\.checkpoint"):
+        ManifoldMixup(["middle"], 1.0, 2)(net, x, y)
+    # Without gradients nothing is computed again (of which PyTorch warns).
+    with torch.no_grad():
+        means = hidden_means(net, ["middle"], [(x, y)])
+        torch.testing.assert_close(means, hidden_means(plain, ["middle"], [(x, y)]))
+        RescaledManifold(net, 1.0, means, torch.zeros(2))(x)
+    for layer in ("", "last"):
+        gradients = []
+        for given in (plain, net):
+            logits, targets = ManifoldMixup([layer], 1.0, 2, torch.Generator().manual_seed(0))(given, x, y)
+            given.zero_grad()
+            nn.functional.cross_entropy(logits, targets).backward()
+            gradients.append([parameter.grad for parameter in given.parameters()])
+        for a, b in zip(*gradients, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_a_compiled_rescaled_manifold_has_both_layers_effects() -> None:
+    net, (x, y) = network(), data()
+    model = RescaledManifold(net, 1.0, hidden_means(net, ["", "2"], [(x, y)]), torch.tensor([0.4, 0.6]))
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="eager")
+    torch.testing.assert_close(compiled(x), model(x))
+    torch.testing.assert_close(compiled(x), model(x))

@@ -1,5 +1,9 @@
 """Memory that is used again, and only when nobody holds it."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -56,3 +60,41 @@ def test_memory_is_not_reused_while_anyone_holds_it() -> None:
     address = fifth.data_ptr()
     del fifth
     assert mixup(x, y)[0].data_ptr() == address
+
+
+FORK = """
+import os, signal, threading, warnings
+import torch
+from mixreg._support.memory import Recycler
+
+recycler, like = Recycler(), torch.empty(1 << 20)
+held, release = threading.Event(), threading.Event()
+
+def hold():
+    with recycler._lock:
+        # What a thread leaves that is interrupted between its two lines.
+        recycler._block = recycler._block[:0]
+        recycler._layout = (like.dtype, like.shape, like.stride())
+        held.set()
+        release.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+warnings.simplefilter("ignore", DeprecationWarning)
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    first = recycler.empty_like(like).fill_(1.0)
+    os._exit(0 if first.shape == like.shape and float(first.sum()) == 1 << 20 else 3)
+status = os.waitpid(child, 0)[1]
+release.set()
+thread.join()
+print(status)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+def test_a_fork_does_not_inherit_a_held_lock() -> None:
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"

@@ -89,7 +89,7 @@ def test_every_method_predicts_with_the_rule_that_belongs_to_it() -> None:
         net = build_network(config, batches.shape, 10)
         method = build_method(config, net, 10, batches.moments)
         further = method.further_means(net, [(batches.x, batches.y)])
-        found[name] = method.predictor(net, moments, further)(x)
+        found[name] = method.compared(net, moments, further)(x)
     shrunk, plain = net(x_mean + keep * (x - x_mean)), net(x)
     stretched = [y_mean + (u - y_mean) / keep for u in (shrunk, plain)]
     # ERM and label smoothing show Mixup's rule as a control.

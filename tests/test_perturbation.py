@@ -1,12 +1,16 @@
 """Theorem 1's noise and Lemma 2's covariances, by Monte Carlo and by matrices written out."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from dense import theta_moments
 
 from mixreg import DataMoments, Perturbation
 from mixreg.losses.targets import to_values
-from mixreg.theory.smoothing import entropy_bound
+from mixreg.theory.perturbation import Whitening
+from mixreg.theory.smoothing import _fit_linear, entropy_bound
 
 
 def data(n: int = 8, d: int = 3):
@@ -113,3 +117,80 @@ def test_entropy_bound_refuses_separable_classes() -> None:
         entropy_bound(x, torch.tensor([0, 0, 1, 1]), 1.0)
     with pytest.raises(ValueError, match="expected 4 integer labels"):
         entropy_bound(x, torch.zeros(3, 2), 1.0)
+
+
+def test_given_moments_are_factored_once(monkeypatch) -> None:
+    x, y = data()
+    moments = DataMoments(covariance=True)
+    moments.update(x, y)
+    calls = []
+    factor = Whitening.of_covariance
+    monkeypatch.setattr(Whitening, "of_covariance", staticmethod(lambda *given: calls.append(1) or factor(*given)))
+    first = [Perturbation(x[:k], y[:k], alpha, moments).whitening for k, alpha in ((8, 1.0), (3, 0.2), (1, 7.0))]
+    assert len(calls) == 1
+    assert all(torch.equal(white.factor, first[0].factor) for white in first)
+    # Copies are their own, and more data is noticed, however it comes in.
+    other = copy.copy(moments)
+    assert other._derived == {}
+    other.update(2 * x, y)
+    assert not torch.equal(Perturbation(x, y, 1.0, other).whitening.factor, first[0].factor)
+    assert Perturbation(x, y, 1.0, moments).whitening.factor is not None
+    assert len(calls) == 2
+    for more in (lambda: moments.update(x + 1, y), lambda: moments.merge(other)):
+        more()
+        p = Perturbation(x, y, 1.0, moments)
+        fresh = factor(moments.xx, moments.xy)
+        assert torch.equal(p.whitening.factor, fresh.factor)
+        assert torch.equal(p.whitening.slopes, fresh.slopes)
+    assert len(calls) == 4
+    assert len(pickle.dumps(moments)) == len(pickle.dumps(copy.deepcopy(moments)))
+
+
+def classes_that_overlap() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(80, 3, generator=generator, dtype=torch.float64)
+    return torch.cat([x, torch.ones(80, 1, dtype=torch.float64)], 1), torch.randint(3, (80,), generator=generator)
+
+
+@pytest.mark.parametrize("scale", [[1e-8, 1, 1e9, 1], [1e12] * 4, [1e-12] * 4, [1, 1e150, 1e-150, 1], [1, 0, 1, 1]])
+def test_entropy_bound_does_not_depend_on_units(scale) -> None:
+    x, y = classes_that_overlap()
+    if 0 in scale:
+        x[:, 1] = 0  # a constant coordinate has no unit
+        scale = [1, 7, 1, 1]
+    plain, scaled = entropy_bound(x, y, 1.0), entropy_bound(x * torch.tensor(scale, dtype=torch.float64), y, 1.0)
+    for one, other in zip(plain, scaled, strict=True):
+        assert other.item() == pytest.approx(one.item(), rel=1e-10)
+
+
+def test_entropy_bound_of_offsets_and_outliers() -> None:
+    x, y = classes_that_overlap()
+    far = x.clone()
+    far[:, :3] += 1e6  # with the column of ones, the same space
+    assert entropy_bound(far, y, 1.0).plain.item() == pytest.approx(entropy_bound(x, y, 1.0).plain.item(), rel=1e-8)
+    # One sample so far away that its prediction is certain; the others still overlap.
+    x[0, :3] *= 1e3
+    values = to_values(y, 3, torch.float64)
+    p = _fit_linear(x, values, 200)
+    assert p.min() < 1e-12
+    slope = (p - values).T @ x / (p - values).abs().T.matmul(x.abs())
+    assert slope.abs().max() < 1e-8
+    bound = entropy_bound(x, y, 1.0)
+    assert bound.lower <= bound.smoothed
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_separable_classes_are_refused_in_any_unit(scale) -> None:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(40, 2, generator=generator, dtype=torch.float64)
+    y = (x[:, 0] + x[:, 1] > 0).long()
+    with pytest.raises(ValueError, match="a linear model separates the classes"):
+        entropy_bound(x * torch.tensor([scale, 1.0], dtype=torch.float64), y, 1.0)
+    # All but the samples on the line itself: no minimum either.
+    x[:2], y[:2] = torch.tensor([[0.5, -0.5], [0.5, -0.5]]), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match="a linear model separates the classes"):
+        entropy_bound(x, y, 1.0)
+    with pytest.raises(ValueError, match="not converged in 2 steps"):
+        entropy_bound(*classes_that_overlap(), 1.0, steps=2)
+    with pytest.raises(ValueError, match="must be finite"):
+        entropy_bound(x * torch.nan, y, 1.0)

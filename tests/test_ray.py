@@ -1,6 +1,7 @@
 """Sweeps on a real Ray cluster of this machine, with a worker killed in the middle."""
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,10 @@ RUNS = [
     for method in ("erm", "mixup")
     for seed in (0, 1)
 ]
+ROOT = Path(__file__).parents[1]
+# Clusters and their clients show each other a token, from Ray 2.59 on always; these clusters have one of their own.
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **TOKEN}
 DRIVER = """
 import sys, json
 from pathlib import Path
@@ -37,9 +43,9 @@ sweep(RUNS, Store(folder / "results.sqlite"), folder / "runs", KINDS, Workers(ra
 """
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """The address of a cluster with two cores."""
+@contextmanager
+def running_cluster(**environment: str) -> Iterator[tuple[str, subprocess.Popen]]:
+    """The address of a new cluster with two cores, and its head."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -49,7 +55,7 @@ def cluster() -> Iterator[str]:
     command += [f"--port={port}", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
     command += [f"--temp-dir={place}", "--node-ip-address=127.0.0.1", "--object-store-memory=100000000"]
     quiet = subprocess.DEVNULL
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = os.environ | ENVIRONMENT | environment
     process = subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True, env=environment)
     try:
         deadline = time.monotonic() + 60
@@ -59,11 +65,17 @@ def cluster() -> Iterator[str]:
                     break
             assert process.poll() is None, "Ray did not start"
             time.sleep(0.2)
-        yield f"127.0.0.1:{port}"
+        yield f"127.0.0.1:{port}", process
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    with running_cluster() as (address, _):
+        yield address
 
 
 def workers_at_work() -> list[int]:
@@ -79,10 +91,9 @@ def workers_at_work() -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_cluster_gives_what_this_machine_gives(cluster, tmp_path: Path, monkeypatch) -> None:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+def test_a_cluster_gives_what_this_machine_gives(cluster, tmp_path: Path) -> None:
     command = [sys.executable, "-c", DRIVER, str(tmp_path), cluster]
-    driver = subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[1])
+    driver = subprocess.Popen(command, env=os.environ | ENVIRONMENT, cwd=ROOT)
     killed = None
     while driver.poll() is None and killed is None:
         # In the middle: after the first epochs of some run.
@@ -96,8 +107,7 @@ def test_a_cluster_gives_what_this_machine_gives(cluster, tmp_path: Path, monkey
     assert killed is not None
     here = Store(tmp_path / "here.sqlite")
     # As many threads as there: sums depend on them in their last digits.
-    monkeypatch.setattr("mixreg.experiments.sweep.cores", lambda: 1)
-    sweep(RUNS, here, tmp_path / "here", KINDS)
+    sweep(RUNS, here, tmp_path / "here", KINDS, Workers(threads=1))
     assert Store(tmp_path / "results.sqlite").get(RUNS) == here.get(RUNS)
     assert len(here.get(RUNS)) == len(RUNS)
 
@@ -105,3 +115,22 @@ def test_a_cluster_gives_what_this_machine_gives(cluster, tmp_path: Path, monkey
 def test_no_cluster(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match="no Ray cluster answers at"):
         sweep(RUNS, Store(tmp_path / "results.sqlite"), tmp_path / "runs", KINDS, Workers(ray_address="127.0.0.1:1"))
+
+
+def test_a_killed_head_is_told_and_leaves_a_report(tmp_path: Path) -> None:
+    # Ray itself waits a minute for its head to come back.
+    sooner = {"RAY_gcs_rpc_server_reconnect_timeout_s": "3"}
+    options = ["overview", "terms", "--scale", "smoke", "--set", "epochs=5000", "--out", str(tmp_path)]
+    with running_cluster(**sooner) as (address, head):
+        command = [sys.executable, "-m", "mixreg", "reproduce", *options, "--ray", address]
+        driver = subprocess.Popen(command, env=os.environ | ENVIRONMENT | sooner, stderr=subprocess.PIPE, text=True)
+        while not list((tmp_path / "runs").glob("*/log.jsonl")):
+            assert driver.poll() is None, driver.communicate()[1]
+            time.sleep(0.1)
+        os.killpg(head.pid, signal.SIGKILL)
+        _, told = driver.communicate(timeout=120)
+    assert driver.returncode == 1
+    assert f"the Ray cluster at '{address}' is gone" in told
+    assert "report.html shows what is there" in told
+    assert "Traceback" not in told
+    assert (tmp_path / "report.html").exists()

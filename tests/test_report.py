@@ -1,17 +1,22 @@
 """The report as a page: its structure, and what a real browser makes of it."""
 
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from browser import NEEDS_BROWSER, look
 
+from mixreg.experiments.provenance import commit, cores
 from mixreg.experiments.registry import EXPERIMENTS
 from mixreg.experiments.reproduce import reproduce
+from mixreg.experiments.summary import _machine
 from mixreg.experiments.sweep import Workers
 from mixreg.report import page
 
+ROOT = Path(__file__).parents[1]
 NAMES = ["overview", "two-moons", "least-squares"]
 GROUP = pytest.mark.xdist_group("report")
 
@@ -64,6 +69,48 @@ def test_nothing_comes_from_elsewhere_and_nothing_tells_of_here(report: Path) ->
     assert "http" not in re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", text)
     assert str(Path.home()) not in text
     assert str(report.parent) not in text
+
+
+@GROUP
+def test_provenance_is_complete(report: Path) -> None:
+    text = report.read_text()
+    one = cores()
+    assert text.count(f", {one} cores, threads per run: {one}<") == len(NAMES)
+    # These tests run from a checkout, or from a release that is none.
+    known = commit(ROOT)
+    assert text.count(f"Commit</strong>: {known or 'not noted'}<") == len(NAMES)
+
+
+def test_runs_of_older_versions_have_what_is_known_of_them() -> None:
+    known = {"system": "Linux", "machine": "x86_64", "threads": 1}
+    assert _machine([known]) == "Linux x86_64, number of cores not noted, threads per run: 1"
+    both = _machine([known, known | {"cores": 4, "threads": 2}, known])
+    assert (
+        both == "Linux x86_64, 4 cores, threads per run: 2; Linux x86_64, number of cores not noted, threads per run: 1"
+    )
+
+
+def git(folder: Path, *arguments: str) -> str:
+    named = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org"]
+    return subprocess.run(["git", *named, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs Git")
+def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
+    outer, checkout = tmp_path, tmp_path / "checkout"
+    (checkout / "mixreg").mkdir(parents=True)
+    (checkout / "mixreg" / "code.py").write_text("one")
+    # What lies inside of somebody's repository is not a checkout of its own.
+    git(outer, "init", "--quiet")
+    assert commit(checkout / "mixreg") is None
+    git(checkout, "init", "--quiet")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "-m", "first")
+    found = git(checkout, "rev-parse", "HEAD").strip()[:12]
+    assert commit(checkout) == found
+    (checkout / "mixreg" / "code.py").write_text("another")
+    commit.cache_clear()
+    assert commit(checkout) == f"{found} with changes"
 
 
 def test_given_text_is_escaped() -> None:

@@ -74,7 +74,7 @@ def test_what_must_hold_at_any_scale(done: Path) -> None:
 @GROUP
 def test_drawing_again_needs_no_training(done: Path, tmp_path: Path, monkeypatch) -> None:
     """From the text alone, as it is kept under version control."""
-    monkeypatch.setattr("mixreg.experiments.sweep.carry_out", None)
+    monkeypatch.setattr("mixreg.experiments.workers.carry_out", None)
     for name in ("results.json", "experiments.json"):
         shutil.copy(done / name, tmp_path / name)
     found = draw(tmp_path)
@@ -116,7 +116,9 @@ def test_sizes_can_be_changed_and_are_told(tmp_path: Path) -> None:
         (["ood", "--set", "model=mlp"], "model must be one of resnet34, lenet, got mlp"),
         (["ood", "--set", "corruptions=nowhere"], "nowhere is not a folder of corrupted images"),
         (["two-moons", "--set", "steps"], "--set takes SIZE=VALUE, got 'steps'"),
-        (["two-moons", "--workers", "0"], "--workers must be at least 1, got 0"),
+        (["terms", "--set", "moments=all"], "moments must be 'training set' or 'samples', got 'all'"),
+        (["two-moons", "--threads", "0"], "--threads must be a number of at least 1, got 0"),
+        (["two-moons", "--workers", "0"], "--workers must be a number of at least 1, got 0"),
         (["imagenet-ood"], "ImageNet is not here: put or link its folders train/ and val/"),
         (["rescaling", "--scale", "paper"], "cifar10 is not here yet: run `mixreg data get cifar10`"),
         (["--redraw"], "holds no results; name experiments to carry out"),
@@ -170,10 +172,16 @@ def test_what_cannot_be_drawn_does_not_hide_the_rest(done: Path, tmp_path: Path)
     plan["rescaling"]["sizes"]["repetitions"] = 9
     (tmp_path / "experiments.json").write_text(json.dumps(plan))
     found = draw(tmp_path)
-    assert found.skipped["terms"] == ['its sizes make no sense: looks is like 2, got "many"']
-    assert found.skipped["ood"] == ["its sizes make no sense: model must be one of resnet34, lenet, got mlp"]
-    assert found.skipped["rescaling"] == ["21 of 27 runs are not finished"]
+    assert found.undrawn == {
+        "terms": ['its sizes make no sense: looks is like 2, got "many"'],
+        "ood": ["its sizes make no sense: model must be one of resnet34, lenet, got mlp"],
+        "rescaling": ["21 of 27 runs are not finished"],
+    }
     assert (tmp_path / "figures" / "two-moons.png").exists()
+    # It is no success.
+    again = CliRunner().invoke(main, ["reproduce", "--redraw", "--out", str(tmp_path)])
+    assert again.exit_code == 1
+    assert "the report lacks what could not be drawn: terms (its sizes" in " ".join(again.output.split())
     # Nothing is dropped from the text, whatever the plan says.
     count = len(json.loads((done / "results.json").read_text()))
     assert len(json.loads((tmp_path / "results.json").read_text())) == count

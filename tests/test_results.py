@@ -24,12 +24,13 @@ def stored() -> list[dict]:
 def test_every_stored_run_is_one_that_an_experiment_asks_for() -> None:
     """Keys are never recomputed differently: a stored result must find its run."""
     plan = json.loads((RESULTS / "experiments.json").read_text())
-    asked = {run.key for name, entry in plan.items() for run in EXPERIMENTS[name].runs(entry["sizes"])}
+    sizes = {name: {**EXPERIMENTS[name].earlier, **entry["sizes"]} for name, entry in plan.items()}
+    asked = {run.key for name in plan for run in EXPERIMENTS[name].runs(sizes[name])}
     assert asked == {record["key"] for record in json.loads((RESULTS / "results.json").read_text())}
 
 
 def test_figures_and_verdicts_follow_from_the_stored_runs(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("mixreg.experiments.sweep.carry_out", None)
+    monkeypatch.setattr("mixreg.experiments.workers.carry_out", None)
     for name in ("results.json", "experiments.json"):
         shutil.copy(RESULTS / name, tmp_path / name)
     found = draw(tmp_path)

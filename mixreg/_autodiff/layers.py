@@ -5,11 +5,15 @@ A layer is a submodule; "" is the network itself, so that its input is meant.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.utils import checkpoint
 
 from mixreg._autodiff.normalisation import NORMALISATIONS
 
@@ -19,17 +23,19 @@ INPUT = ""
 @contextmanager
 def changing_input(net: nn.Module, layer: str, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Inside, what goes into `layer` first in each forward pass of `net` is replaced by `change` of it."""
-    is_first = True
+    is_first, needs_gradients = True, True
 
     def begin(*_: Any) -> None:
-        nonlocal is_first
-        is_first = True
+        nonlocal is_first, needs_gradients
+        is_first, needs_gradients = True, torch.is_grad_enabled()
 
     def replace(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
         nonlocal is_first
         if not is_first:
             return None
         is_first = False
+        if needs_gradients:
+            _refuse_recomputation(layer)
         if not given or not isinstance(given[0], Tensor) or not given[0].is_floating_point():
             value = given[0] if given else None
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
@@ -42,6 +48,18 @@ def changing_input(net: nn.Module, layer: str, change: Callable[[Tensor], Tensor
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _refuse_recomputation(layer: str) -> None:
+    """What is checkpointed is computed again in the backward pass, when nothing is changed any more."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename == checkpoint.__file__:
+            raise ValueError(
+                f"layer {layer!r} lies in a part of the network that torch.utils.checkpoint computes again for its "
+                "gradients, where what goes into it cannot be changed; choose a layer outside of it, such as the input"
+            )
+        frame = frame.f_back
 
 
 def find_layer(net: nn.Module, layer: str) -> nn.Module:

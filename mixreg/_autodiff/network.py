@@ -1,7 +1,9 @@
 """Networks as functions: evaluation mode, wrappers, outputs.
 
-A network is any module or callable x ↦ u on batches that treats samples independently. Modules are asked in evaluation
-mode (running statistics, no dropout) and put back as they were: the quantities of the paper belong to one function f.
+A network is any module or callable x ↦ u on batches that treats samples independently. Modules, also those that a
+callable refers to, are asked in evaluation mode (running statistics, no dropout) and without the prediction rules that
+adapters put on them, and put back as they were: the quantities of the paper belong to the one function f that was
+trained.
 """
 
 from __future__ import annotations
@@ -15,21 +17,48 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
+from mixreg._autodiff.reachable import modules_of
+
 Network = Callable[[Tensor], Tensor]
 
 
 @contextmanager
 def evaluating(net: Network) -> Iterator[None]:
-    """Modules in evaluation mode inside, and exactly as they were afterwards."""
-    modules = list(net.modules()) if isinstance(net, nn.Module) else []
+    """Modules in evaluation mode and without rules inside, and exactly as they were afterwards.
+
+    Of a callable that is no module, those that it refers to (`mixreg._autodiff.reachable`).
+    """
+    modules = list(dict.fromkeys(module for root in modules_of(net) for module in root.modules()))
     modes = [module.training for module in modules]
     try:
         for module in modules:
             module.training = False
-        yield
+        with without_rules():
+            yield
     finally:
         for module, mode in zip(modules, modes, strict=True):
             module.training = mode
+
+
+class _Rules:
+    """How many have asked for plain networks; of the whole process, as the mode of a module is."""
+
+    suspended = 0
+
+
+@contextmanager
+def without_rules() -> Iterator[None]:
+    """Inside, prediction rules that adapters keep on modules (Lightning, Hugging Face) do nothing."""
+    _Rules.suspended += 1
+    try:
+        yield
+    finally:
+        _Rules.suspended -= 1
+
+
+def rules_apply() -> bool:
+    """Whether an adapter's prediction rule is to be obeyed now."""
+    return _Rules.suspended == 0
 
 
 @contextmanager
@@ -75,6 +104,14 @@ def within_forward(net: Network, run: Callable[..., Any], *tensors: Tensor) -> A
     The wrapper sees one ordinary forward pass, whatever `run` does with `forward` (what to call) and `module` (where
     the layers are). For a network that is not wrapped both are the network itself.
     """
+    if torch.compiler.is_compiling():
+        # Compiled code cannot hold the context; it is for training steps, in which adapters keep no rule.
+        return _within_forward(net, run, *tensors)
+    with without_rules():
+        return _within_forward(net, run, *tensors)
+
+
+def _within_forward(net: Network, run: Callable[..., Any], *tensors: Tensor) -> Any:
     if not is_wrapped(net):
         return run(net, net, *tensors)
     module: Any = net.module  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ from mixreg._autodiff.network import (
     Network,
     explaining_dtypes,
     plain_attention,
+    refuse_non_finite,
     require_tensor,
     uncompiled,
     within_forward,
@@ -75,6 +76,9 @@ def _tangents(
         explaining_dtypes(module, x),
     ):
         u, first, second, statistics = _naming_the_layer(module, both)
+        # Before anything is learnt from this batch.
+        if u.ndim:
+            refuse_non_finite(u.detach(), "the network's output", lambda row: f"sample {row}")
     learn(layers, statistics)
     return u, first, second
 

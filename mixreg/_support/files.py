@@ -7,11 +7,13 @@ whoever is killed, runs out of disk or lacks permission leaves the previous file
 from __future__ import annotations
 
 import contextlib
+import errno
+import glob
 import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -74,12 +76,16 @@ def write_json(path: Path, content: Any) -> None:
 def locked(path: Path, waits: bool = True) -> Iterator[None]:
     """One process at a time; the others wait, or get a `LockedError`.
 
-    The lock, a file that stays, dies with its holder.
+    The lock, an empty file that stays, dies with its holder. Nothing is ever written to it, and a link is refused:
+    what it leads to is somebody else's.
     """
     from filelock import FileLock, Timeout
 
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Older versions of filelock follow links and empty what they open.
+        if path.is_symlink() or (path.is_file() and path.stat().st_nlink > 1):
+            raise FileExistsError(errno.EEXIST, "it is a link to another file, expected a lock or nothing")
         lock = FileLock(path)
         try:
             lock.acquire(blocking=waits)
@@ -95,10 +101,12 @@ class LockedError(Exception):
     """A lock that another process holds."""
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Delete what killed writers left in `folder`."""
-    for leftover in folder.glob(f".*{_TEMPORARY}"):
-        leftover.unlink(missing_ok=True)
+def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
+    """Delete what killed writers of the files `names` left in `folder`, and nothing else."""
+    for name in names:
+        for leftover in folder.glob(f".{glob.escape(name)}.????????{_TEMPORARY}"):
+            if leftover.is_file() and not leftover.is_symlink():
+                leftover.unlink(missing_ok=True)
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:

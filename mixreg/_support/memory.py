@@ -4,14 +4,19 @@ Touching a fresh 154 MB tensor (256 images of 3 × 224 × 224) costs one page fa
 longer than the arithmetic that fills it. Two measures (numbers in benchmarks/mixing.py): take the memory from NumPy,
 which asks Linux for 2 MB pages (from 4 MB on), and keep the last block to fill it again.
 
+A lock keeps threads from taking the same block. A forked process starts with nothing: whoever held the lock, or was
+about to replace the block, is not there to finish.
+
 A block is free when nothing refers to it: `torch.from_numpy` holds a reference to the array for as long as any tensor,
 view, saved activation or exported capsule shares its storage, so the array's reference count tells.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -32,10 +37,17 @@ _NUMPY_DTYPE = {
 }
 
 
+_all: weakref.WeakSet[Recycler] = weakref.WeakSet()
+
+
 class Recycler:
     """Hands out uninitialised CPU tensors and reuses the memory of the last one when it is free."""
 
     def __init__(self) -> None:
+        self._start()
+        _all.add(self)
+
+    def _start(self) -> None:
         self._lock = threading.Lock()
         self._block = np.empty(0, dtype=np.float32)
         self._layout: tuple[Any, ...] = ()
@@ -58,6 +70,15 @@ class Recycler:
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy in another process or object starts with nothing.
         return Recycler, ()
+
+
+def _start_again() -> None:
+    for recycler in list(_all):
+        recycler._start()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_again)
 
 
 def _empty_array_like(x: Tensor) -> np.ndarray[Any, Any]:

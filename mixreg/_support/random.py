@@ -42,8 +42,14 @@ def device_of(generator: torch.Generator | None) -> torch.device:
     return CPU if generator is None else generator.device
 
 
+def _source(generator: torch.Generator | None) -> dict[str, Any]:
+    # For sizes that a compiler does not know, it takes no generator, not even None.
+    return {"device": CPU} if generator is None else {"generator": generator, "device": generator.device}
+
+
 def permutation(n: int, generator: torch.Generator | None = None, device: torch.device | None = None) -> Tensor:
     """A random order of n samples, on `device` (by default where it was drawn)."""
+    # With a generator named, if only None: PyTorch 2.13 compiles `x[torch.randperm(n)]` by a pattern that fails.
     return _moved(torch.randperm(n, generator=generator, device=device_of(generator)), device)
 
 
@@ -51,7 +57,7 @@ def integers(
     high: int, shape: Sequence[int], generator: torch.Generator | None = None, device: torch.device | None = None
 ) -> Tensor:
     """Independent uniform integers in 0..high − 1."""
-    return _moved(torch.randint(high, tuple(shape), generator=generator, device=device_of(generator)), device)
+    return _moved(torch.randint(high, tuple(shape), **_source(generator)), device)
 
 
 def signs(n: int, generator: torch.Generator | None = None, device: torch.device | None = None) -> Tensor:
@@ -66,7 +72,7 @@ def uniform(
     device: torch.device | None = None,
 ) -> Tensor:
     """Independent uniform numbers in [0, 1)."""
-    return _moved(torch.rand(tuple(shape), generator=generator, dtype=dtype, device=device_of(generator)), device)
+    return _moved(torch.rand(tuple(shape), dtype=dtype, **_source(generator)), device)
 
 
 def normal(
@@ -76,7 +82,7 @@ def normal(
     device: torch.device | None = None,
 ) -> Tensor:
     """Independent standard normal numbers."""
-    return _moved(torch.randn(tuple(shape), generator=generator, dtype=dtype, device=device_of(generator)), device)
+    return _moved(torch.randn(tuple(shape), dtype=dtype, **_source(generator)), device)
 
 
 def gamma(concentration: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -100,8 +106,10 @@ class Random:
         Every worker starts as the same copy of the parent's generator. Its next number, which the caller's seed fixes,
         and the worker's seed, which the loader changes with every worker and epoch, make a new one.
         """
+        if self.generator is None:
+            return None
         worker = get_worker_info()
-        if self.generator is not None and worker is not None and worker.seed != self._worker_seed:
+        if worker is not None and worker.seed != self._worker_seed:
             drawn = int(integers(2**62, (), self.generator))
             self.generator = torch.Generator().manual_seed((drawn + worker.seed) % 2**63)
             self._worker_seed = worker.seed
@@ -117,7 +125,7 @@ class Random:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if state["generator"] is not None:
+        if state.get("generator") is not None:
             device, generator_state = state["generator"]
             self.generator = torch.Generator(device)
             self.generator.set_state(torch.frombuffer(bytearray(generator_state), dtype=torch.uint8))

@@ -48,6 +48,7 @@ def validate_batch(x: Any, name: str = "x") -> int:
     if not named:
         raise ValueError(f"{name} holds no tensor")
     for where, tensor in named:
+        require_plain(tensor, where)
         if not tensor.is_floating_point():
             raise TypeError(
                 f"{where} has dtype {tensor.dtype}; convert it to floating point first (and normalise images)"
@@ -57,6 +58,37 @@ def validate_batch(x: Any, name: str = "x") -> int:
         if tensor.shape[0] != named[0][1].shape[0]:
             raise ValueError(f"{where} has {tensor.shape[0]} samples where {named[0][0]} has {named[0][1].shape[0]}")
     return named[0][1].shape[0]
+
+
+def require_plain(tensor: Tensor, name: str) -> None:
+    """A tensor of numbers in memory, or an error that says what it is instead."""
+    kind = ""
+    if tensor.is_nested:
+        kind = "a nested tensor: pad it, or give a list of tensors of one shape"
+    elif tensor.layout is not torch.strided:
+        kind = f"a sparse tensor ({tensor.layout}): make it dense with .to_dense()"
+    elif tensor.is_quantized:
+        kind = "a quantised tensor: give numbers with .dequantize()"
+    elif tensor.is_meta:
+        kind = "on the meta device, which holds no numbers"
+    elif tensor.is_floating_point() and tensor.dtype.itemsize == 1:
+        kind = f"{tensor.dtype}, in which nothing can be computed: convert it to float16 or wider"
+    elif tensor.is_complex():
+        kind = f"{tensor.dtype}, and must be real"
+    if kind:
+        raise TypeError(f"{name} is {kind}")
+
+
+def of_kind(like: Tensor, result: Tensor) -> Tensor:
+    """`result` as a tensor of the class of `like` (torchvision's images, say), with what that one knows of itself."""
+    kind = type(like)
+    if kind is Tensor or type(result) is kind or isinstance(like, torch.nn.Parameter):
+        return result
+    if kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        return result  # computes for itself what its results are
+    result = result.as_subclass(kind)
+    result.__dict__.update(like.__dict__)
+    return result
 
 
 def common_dtype(x: Any) -> torch.dtype:
@@ -79,6 +111,11 @@ def shapes_of(tree: Any) -> Any:
     if isinstance(tree, Tensor):
         return {"tensor": list(tree.shape)}
     if isinstance(tree, dict):
+        for key in tree:
+            if not isinstance(key, (str, int)):
+                raise TypeError(
+                    f"only trees whose keys are text or integers can be kept in a file, got the key {key!r}"
+                )
         return {"dict": [[key, shapes_of(branch)] for key, branch in tree.items()]}
     return {"list" if isinstance(tree, list) else "tuple": [shapes_of(branch) for branch in tree]}
 

@@ -4,18 +4,25 @@
 
 When training begins the callback puts a `MixupCollator` around the training loader's collate function (evaluation has
 its own loader, which stays as it is) and averages the training data once, for x̄ and ȳ. Whenever the model is in
-evaluation mode, its inputs are shrunk and its logits stretched (eq. testmodif). Checkpoints get the means beside the
-weights (a final model by `MixupCallback.save`), so that `rescale_from` can do the same for a model that was loaded.
+evaluation mode, its inputs are shrunk and its logits stretched (eq. testmodif), but for what measures a network
+(`mixreg.risk`) and inside `with callback.plain():`. Checkpoints get the means beside the weights (a final model by
+`MixupCallback.save`), so that `rescale_from` can do the same for a model that was loaded; and the method with its α and
+the state of its random number generator, so that a resumed run draws what it would have drawn.
 
 Mixed labels are probabilities, which the losses inside Hugging Face's models take for those of several labels at once;
-`mixup_loss` takes them for what they are, and training without it is refused.
+`mixup_loss` takes them for what they are, and training without it is refused. Targets that are numbers, or several
+labels at once, are mixed as they are without `num_classes`, and the model's own loss takes them.
 
 Needs transformers: `pip install 'mixreg[huggingface]'`.
 """
 
 from __future__ import annotations
 
+import base64
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +31,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, IterableDataset
 
-from mixreg._support.random import seeded
+from mixreg._autodiff.network import without_rules
+from mixreg.adapters.chosen import chosen_method
+from mixreg.adapters.rescaling import RULE, Rescaling, rescale_from
+from mixreg.adapters.resume import require_same_settings, settings_of
+from mixreg.losses.targets import require_probabilities
 from mixreg.methods.method import Augmentation
-from mixreg.methods.mixup import Mixup
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
 
@@ -38,7 +48,9 @@ else:
     except ImportError as error:
         raise ImportError("MixupCallback needs transformers: pip install 'mixreg[huggingface]'") from error
 
-RULE = "mixup.safetensors"
+__all__ = ["RULE", "MixupCallback", "MixupCollator", "Rescaling", "mixup_loss", "rescale_from"]
+# Under which a checkpoint's trainer_state.json keeps what resuming takes.
+STATE = "mixreg"
 Collate = Callable[[list[Any]], dict[str, Any]]
 
 
@@ -63,11 +75,15 @@ class MixupCollator:
 
         self.method, self.collate = method, collate or default_data_collator
         self.input_name, self.label_name = input_name, label_name
+        # The generator after each batch that is not trained on yet: loaders fetch ahead.
+        self.states: deque[Tensor] = deque()
 
     def __call__(self, samples: list[Any]) -> dict[str, Any]:
         """One mixed batch."""
         batch = self.collate(samples)
         x, y = self.method(*self.inputs_and_labels(batch))
+        if self.method.generator is not None:
+            self.states.append(self.method.generator.get_state())
         return {**batch, self.input_name: x, self.label_name: y}
 
     def inputs_and_labels(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -82,6 +98,8 @@ class MixupCollator:
 def mixup_loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
     """Cross-entropy of class indices (n) or of mixed labels (n × c), as `Trainer(compute_loss_func=…)` calls it."""
     logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+    if labels.is_floating_point():
+        _require_soft_labels(labels)
     if num_items_in_batch is None:
         return cross_entropy(logits, labels)
     # Trainer counts the entries of labels: c of them for every mixed sample.
@@ -89,12 +107,25 @@ def mixup_loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | 
     return cross_entropy(logits, labels, reduction="sum") * entries / num_items_in_batch
 
 
+def _require_soft_labels(labels: Tensor) -> None:
+    try:
+        if labels.ndim < 2:
+            raise ValueError(f"labels of shape {tuple(labels.shape)}")
+        require_probabilities(labels)
+    except ValueError as error:
+        raise ValueError(
+            "mixup_loss is the cross-entropy of class indices, or of labels that sum to 1; for a regression or several "
+            "labels at once leave compute_loss_func and num_classes out: the model's own loss takes mixed targets"
+        ) from error
+
+
 class MixupCallback(TrainerCallback):
     """Mixup in training, the rescaled network in evaluation.
 
     Args:
-        alpha: in [0, ∞].
-        num_classes: needed when labels are integers, which become soft labels.
+        alpha: in [0, ∞]; 1 by default.
+        num_classes: needed when labels are integers, which become soft labels; without it targets are mixed as they
+            are (numbers, or several labels at once).
         per_sample: draw θ for every sample, or once per batch.
         seed: of partners and shares; by default PyTorch's global random number generator.
         rescale: whether evaluation uses the rescaled network.
@@ -106,7 +137,7 @@ class MixupCallback(TrainerCallback):
 
     def __init__(
         self,
-        alpha: float = 1.0,
+        alpha: float | None = None,
         num_classes: int | None = None,
         per_sample: bool = True,
         seed: int | None = None,
@@ -116,16 +147,27 @@ class MixupCallback(TrainerCallback):
         label_name: str = "labels",
         method: Augmentation | None = None,
     ) -> None:
-        self.method = method or Mixup(alpha, num_classes, per_sample, seeded(seed))
+        self.method = chosen_method(method, alpha, num_classes, per_sample, seed)
         self.num_classes: int | None = getattr(self.method, "num_classes", None)
         self.rescale, self.moments, self._given = rescale, moments, moments
         self.input_name, self.label_name = input_name, label_name
         self._rescaling: Rescaling | None = None
         self._guard: Any = None
+        self._mixing: MixupCollator | None = None
+
+    def plain(self) -> AbstractContextManager[None]:
+        """Inside, the model is as it was trained, also in evaluation mode: `with callback.plain(): model(x)`."""
+        return without_rules()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Put the collator into the training loader, find the means, and rescale the model in evaluation."""
+        if args.label_smoothing_factor:
+            raise ValueError(
+                f"label_smoothing_factor={args.label_smoothing_factor} has no effect on mixed labels: leave it out and "
+                "smooth the labels of the training data instead (n × c floating labels are mixed as they are)"
+            )
         loader, model = given["train_dataloader"], given["model"]
+        self._resume(state, loader)
         collator = loader.collate_fn
         if isinstance(collator, MixupCollator):
             # Trained a second time with the same loader.
@@ -135,10 +177,51 @@ class MixupCallback(TrainerCallback):
         if self.rescale:
             # What was averaged for an earlier training says nothing of this one.
             self.moments = self._given or _moments_of(loader, mixing, self.num_classes)
-            self._rescaling = Rescaling(model, self._rule(), self.input_name)
+            self._rescaling = Rescaling(model, self._rule(), self.input_name, self.label_name)
         self._guard = model.register_forward_pre_hook(self._refuse_mixed_labels, with_kwargs=True)
         for layer in _layers(loader):
             layer.collate_fn = mixing
+        self._mixing = mixing
+
+    def _resume(self, state: Any, loader: Any) -> None:
+        """Take up what a checkpoint knows of the method, if there is one."""
+        if not state.global_step:
+            return
+        stored = (state.stateful_callbacks or {}).get(STATE, {})
+        require_same_settings(self.method, stored.get("settings"))
+        if self.method.generator is None:
+            return
+        in_order = loader.num_workers == 0 and not isinstance(loader.dataset, IterableDataset)
+        if "generator" not in stored or not in_order:
+            warnings.warn(
+                "a run with a seeded method is resumed exactly only from a checkpoint that knows its generator, with "
+                "dataloader_num_workers=0 and a dataset that is not iterable: this one draws other partners",
+                stacklevel=2,
+            )
+        else:
+            content = bytearray(base64.b64decode(stored["generator"]))
+            self.method.generator.set_state(torch.frombuffer(content, dtype=torch.uint8))
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """What was fetched for the last epoch and not used is of no use."""
+        if self._mixing is not None:
+            self._mixing.states.clear()
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """A batch was used."""
+        self._used(state)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """A batch was used."""
+        self._used(state)
+
+    def _used(self, state: Any) -> None:
+        """Keep, for the next checkpoint, the generator as it was after the batch that was used."""
+        stored = state.stateful_callbacks.setdefault(STATE, {})
+        stored["settings"] = settings_of(self.method)
+        if self._mixing is not None and self._mixing.states:
+            content = self._mixing.states.popleft().numpy().tobytes()
+            stored["generator"] = base64.b64encode(content).decode()
 
     def _rule(self) -> Rule:
         if self.moments is None:
@@ -182,55 +265,6 @@ class MixupCallback(TrainerCallback):
             self._rescaling = None
 
 
-class Rescaling:
-    """While it is on, a model in evaluation mode obeys a rule.
-
-    Args:
-        model: of Hugging Face, which returns a mapping with "logits".
-        rule: to be obeyed.
-        input_name: what its input is called.
-    """
-
-    def __init__(self, model: nn.Module, rule: Rule, input_name: str) -> None:
-        self.rule, self.input_name = rule, input_name
-        before = model.register_forward_pre_hook(self._before, with_kwargs=True)
-        self._handles = [before, model.register_forward_hook(self._after, with_kwargs=True)]
-
-    def remove(self) -> None:
-        """Leave the model as it was."""
-        for handle in self._handles:
-            handle.remove()
-
-    def _shrunk(self, x: Any) -> Any:
-        if not isinstance(x, Tensor):
-            kind = type(x).__name__
-            raise TypeError(f"the network's input must be one floating-point tensor to be shrunk, got {kind}")
-        return self.rule.to(x.device).shrink(x)
-
-    def _before(self, model: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if model.training:
-            return None
-        if given:
-            return (self._shrunk(given[0]), *given[1:]), named
-        if self.input_name not in named:
-            raise ValueError(f"the model was called without {self.input_name!r}, got {', '.join(named) or 'nothing'}")
-        return given, named | {self.input_name: self._shrunk(named[self.input_name])}
-
-    def _after(self, model: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
-        if model.training:
-            return None
-        if not isinstance(output, dict) or "logits" not in output:
-            raise TypeError(f"the model must return a mapping with its logits, got {type(output).__name__}")
-        logits = output["logits"] = self.rule.to(output["logits"].device).stretch(output["logits"])
-        labels = named.get("labels")
-        if isinstance(labels, Tensor) and "loss" in output:
-            if labels.is_floating_point() or labels.shape != logits.shape[:1]:
-                raise TypeError("a rescaled model gives the loss of class indices only; compute others from its logits")
-            # The model's own was that of the logits before they were stretched.
-            output["loss"] = cross_entropy(logits, labels)
-        return output
-
-
 def _layers(loader: Any) -> Iterator[Any]:
     """A loader and the ones inside it: accelerate wraps loaders, and reads now from the one, now from the other."""
     while loader is not None:
@@ -245,25 +279,3 @@ def _moments_of(loader: Any, mixing: MixupCollator, num_classes: int | None) -> 
     plain = DataLoader(loader.dataset, batch_size=128, collate_fn=mixing.collate, num_workers=loader.num_workers)
     with torch.random.fork_rng(devices=[]):
         return DataMoments.from_loader((mixing.inputs_and_labels(batch) for batch in plain), num_classes)
-
-
-def rescale_from(model: nn.Module, folder: str | Path, input_name: str = "pixel_values") -> Rescaling:
-    """Rescale a loaded model in evaluation mode, with the rule that a checkpoint's folder holds.
-
-    Args:
-        model: loaded from that folder.
-        folder: of the checkpoint.
-        input_name: what the model's input is called.
-
-    Returns:
-        What `remove()` takes off again.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    path = Path(folder) / RULE
-    try:
-        rule = Rule.from_tensors(load_file(path))
-    except (OSError, SafetensorError, KeyError, RuntimeError) as error:
-        raise ValueError(f"{path} does not hold the rule of a Mixup run: {error}") from error
-    return Rescaling(model, rule, input_name)

@@ -2,33 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
+from mixreg._autodiff.network import rules_apply
+from mixreg.adapters.batches import Key, Keys, replaced, several, stretched
+from mixreg.prediction.rescaled import first_parameter, input_among
 from mixreg.prediction.rule import Rule
 
 
 class Ruled:
-    """While it is on, `module.forward` obeys a rule; calls of the module by other names do not.
+    """While it is on, `module.forward` obeys a rule, but for those who ask for the plain network.
+
+    Inputs are found as they are given: first, by name, or in a batch that is given as a whole.
 
     Args:
-        module: takes its input first and returns its logits.
-        rule: to be obeyed.
+        module: takes its inputs and returns its outputs.
+        rule: to be obeyed; of several inputs, its x_mean is a dict by key.
+        inputs: what a batch calls its inputs.
+        y_means: of several targets, in their structure; by default the rule's one.
 
     Attributes:
-        calls: how often it was.
+        calls: how often the module was called.
     """
 
-    def __init__(self, module: nn.Module, rule: Rule) -> None:
-        self.module, self.rule, self.calls = module, rule, 0
+    def __init__(self, module: nn.Module, rule: Rule, inputs: Keys = 0, y_means: Any = None) -> None:
+        self.module, self.rule, self.inputs, self.calls = module, rule, inputs, 0
+        self.y_means = rule.y_mean if y_means is None else y_means
         self._own = module.__dict__.get("forward")
         self._forward = module.forward
+        self._first = first_parameter(module.forward)
         module.__dict__["forward"] = self._ruled
 
-    def _ruled(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+    def _ruled(self, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1
-        return self.rule.stretch(self._forward(self.rule.shrink(x), *args, **kwargs))
+        if not rules_apply():
+            return self._forward(*args, **kwargs)
+        args, kwargs = self._shrunk(args, kwargs)
+        return stretched(self._forward(*args, **kwargs), self.y_means, self.rule.y_share)
+
+    def _shrunk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call, with inputs shrunk."""
+        keys = several(self.inputs)
+        if args and self._is_batch(args[0]):
+            return (self._shrunk_batch(args[0]), *args[1:]), kwargs
+        if not keys:
+            if args:
+                return (self.rule.shrink(args[0]), *args[1:]), kwargs
+            name = str(self.inputs) if self.inputs in kwargs else input_among(kwargs, self._first)
+            if self._is_batch(kwargs[name]):
+                return args, kwargs | {name: self._shrunk_batch(kwargs[name])}
+            return args, kwargs | {name: self.rule.shrink(kwargs[name])}
+        # Several: those given first in the order of their keys, the others by name.
+        rest = keys[len(args) :]
+        if any(key not in kwargs for key in rest):
+            known = ", ".join(map(repr, keys))
+            raise TypeError(f"the network must be called with its inputs {known} in this order, or by these names")
+        x: dict[Key, Any] = dict(zip(keys, args, strict=False)) | {key: kwargs[str(key)] for key in rest}
+        shrunk = self.rule.shrink(x)
+        shrunk_args = [shrunk[key] for key in keys[: len(args)]]
+        return (*shrunk_args, *args[len(keys) :]), kwargs | {str(key): shrunk[key] for key in rest}
+
+    def _is_batch(self, value: Any) -> bool:
+        """Whether it is a whole batch, which holds the inputs, rather than one of them."""
+        keys = several(self.inputs) or (self.inputs,)
+        if isinstance(value, Mapping):
+            if not several(self.inputs) and isinstance(self.rule.x_mean, Mapping):
+                return False
+            return all(key in value for key in keys)
+        if not isinstance(value, (tuple, list)) or isinstance(self.rule.x_mean, (tuple, list)):
+            return False
+        return all(isinstance(key, int) and -len(value) <= key < len(value) for key in keys)
+
+    def _shrunk_batch(self, batch: Any) -> Any:
+        keys = several(self.inputs)
+        if not keys:
+            return replaced(batch, {self.inputs: self.rule.shrink(batch[self.inputs])})
+        return replaced(batch, self.rule.shrink({key: batch[key] for key in keys}))
 
     def remove(self) -> None:
         """Leave the module as it was."""

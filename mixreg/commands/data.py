@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mixreg.commands.errors import one_line_errors
+from mixreg.commands.terminal import printable, shown
 
 if TYPE_CHECKING:
     from mixreg.data.fetch import DownloadProgress
@@ -28,6 +29,7 @@ def data() -> None:
 
 @data.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@one_line_errors
 def list_data(as_json: bool) -> None:
     """What is known by name, and what is here.
 
@@ -51,7 +53,8 @@ def list_data(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
-    table = Table("name", "here", "what", "from", caption=f"Kept in {cache_folder()} (set MIXREG_DATA to change)")
+    place = shown(f"Kept in {cache_folder()} (set MIXREG_DATA to change)")
+    table = Table("name", "here", "what", "from", caption=place)
     for row in rows:
         table.add_row(row["name"], "yes" if row["here"] else "", row["about"], ", ".join(row["sources"]))  # type: ignore[arg-type]
     Console().print(table)
@@ -79,6 +82,8 @@ def get_data(name: str, base: str | None, again: bool) -> None:
     from mixreg.data import EMBEDDED, RECIPES
     from mixreg.data.fetch import get
 
+    if base == "":
+        raise click.UsageError("--from names a folder or an address, got ''.")
     if name in EMBEDDED:
         click.echo(f"{name} is built in.")
         return
@@ -86,7 +91,7 @@ def get_data(name: str, base: str | None, again: bool) -> None:
         raise click.ClickException(f"unknown dataset {name!r}; known are {', '.join([*EMBEDDED, *RECIPES])}.")
     with _progress() as progress:
         path, source = get(RECIPES[name], progress, base, again)
-    click.echo(f"{name}: {path} (from {source})")
+    click.echo(printable(f"{name}: {path} (from {source})"))
 
 
 @contextmanager

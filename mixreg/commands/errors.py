@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from mixreg.commands.terminal import printable
+
 
 def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     """Whatever goes wrong becomes one sentence; with MIXREG_DEBUG=1 in the environment, a traceback."""
@@ -19,8 +21,11 @@ def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arguments, **options)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except SystemExit as error:
+            # Commands end by returning; only code of one's own gets here, and it would look like success.
+            raise click.ClickException(f"code that was run ended the program with exit code {error.code!r}.") from error
         except Exception as error:
-            if os.environ.get("MIXREG_DEBUG"):
+            if os.environ.get("MIXREG_DEBUG", "0") not in ("", "0"):
                 raise
             raise click.ClickException(sentence(error)) from error
 
@@ -36,4 +41,4 @@ def sentence(error: Exception) -> str:
     known = isinstance(error, (ImportError, OSError, TypeError, ValueError))
     # An error nobody foresaw is named by its type, and usually says most at its end.
     shown = " ".join(lines) if known else f"{type(error).__name__}: {lines[-1]}"
-    return f"{shown.rstrip('.')}."
+    return printable(f"{shown.rstrip('.')}.")

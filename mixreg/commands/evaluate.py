@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixreg.commands.errors import one_line_errors
+from mixreg.commands.terminal import PathType, printable, shown
 
 if TYPE_CHECKING:
     from mixreg.evaluation.table import Outputs
@@ -20,11 +21,11 @@ OwnCode = tuple[str | None, str | None]
 
 
 @click.command()
-@click.argument("run", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", required=False, type=PathType(exists=True, file_okay=False, path_type=Path))
 @click.option("--data", help="Another dataset with the same classes, in any form that `train` takes.")
 @click.option(
     "--logits",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=PathType(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE.npz",
     help="Saved outputs instead of a run: arrays logits (n × c) and labels (n); see below.",
 )
@@ -38,10 +39,10 @@ OwnCode = tuple[str | None, str | None]
 )
 @click.option(
     "--baseline",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=PathType(exists=True, file_okay=False, path_type=Path),
     help="A run whose errors normalise the mean corruption error (ImageNet-C: AlexNet's, if not given).",
 )
-@click.option("--figures", type=click.Path(file_okay=False, path_type=Path), help="Folder for pictures.")
+@click.option("--figures", type=PathType(file_okay=False, path_type=Path), help="Folder for pictures.")
 @click.option("--model", metavar="MODULE:FACTORY", help="The network's code, if the run's is your own.")
 @click.option("--method", metavar="MODULE:CLASS", help="The method's code, if the run's is your own.")
 @click.option("--device", default="cpu", show_default=True, help="Where to run the network.")
@@ -84,16 +85,19 @@ def evaluate(
         raise click.UsageError("--shifted and --data need a run, not saved outputs.")
     if baseline is not None and not shifted:
         raise click.UsageError("--baseline belongs to --shifted.")
+    if data == "":
+        raise click.UsageError("--data names a dataset, got ''.")
     from rich.console import Console
 
     from mixreg.evaluation import table as tables
 
+    _require_device(device)
     if logits is not None and alpha is not None:
         test, held = tables.saved_outputs(logits, alpha)
         caption = f"{logits.name}, α = {alpha:g}"
     else:
         assert run is not None
-        with Console(stderr=True).status(f"Evaluating {run}"):
+        with Console(stderr=True).status(shown(f"Evaluating {run}")):
             test, held, caption = _of_run(run, (model, method), data, device)
     fitted = tables.temperatures(held)
     rows = tables.table(test, fitted)
@@ -111,7 +115,16 @@ def evaluate(
         from mixreg.evaluation.figures import draw, save_figure
 
         for path in save_figure(draw(test, fitted, caption), figures, "calibration"):
-            click.echo(path, err=as_json)
+            click.echo(printable(path), err=as_json)
+
+
+def _require_device(name: str) -> None:
+    import torch
+
+    try:
+        torch.device(name)
+    except RuntimeError as error:
+        raise click.UsageError(f"--device is cpu, cuda, cuda:1, mps or the like, got {name!r}.") from error
 
 
 def _finite(content: Any) -> Any:
@@ -167,12 +180,12 @@ def _on_shifted(
         chosen = generated(dataset.test)
     else:
         chosen = open_shifted(kind, Path(folder), trained.config.image_size)
-    with Console(stderr=True).status(spec) as status:
-        rows = evaluate_shifted(trained, chosen, fitted, device, lambda part: status.update(f"{spec}: {part}"))
+    with Console(stderr=True).status(shown(spec)) as status:
+        rows = evaluate_shifted(trained, chosen, fitted, device, lambda part: status.update(shown(f"{spec}: {part}")))
         reference = ALEXNET_ERROR if kind == "imagenet-c" else {}
         if baseline is not None:
             other = evaluate_shifted(
-                load_trained(baseline), chosen, {}, device, lambda part: status.update(f"baseline: {part}")
+                load_trained(baseline), chosen, {}, device, lambda part: status.update(shown(f"baseline: {part}"))
             )
             reference = corruption_errors(other, "plain")
     result: dict[str, Any] = {"set": spec, "mean": summary(rows), "parts": rows}
@@ -203,10 +216,11 @@ def _print_shifted(result: dict[str, Any]) -> None:
         "pm_accuracy": "pm-10 %",
     }
     percent = {"accuracy", "ece", "mean_error", "mce", "anchor_accuracy", "pm_accuracy"}
-    shown = [name for name in headings if name in result["mean"][0]]
-    table = Table("", *(headings[name] for name in shown), title=f"{result['set']}, means over its parts")
+    present = [name for name in headings if name in result["mean"][0]]
+    title = shown(f"{result['set']}, means over its parts")
+    table = Table("", *(headings[name] for name in present), title=title)
     for row in result["mean"]:
-        table.add_row(row["model"], *(f"{100 * row[n]:.2f}" if n in percent else f"{row[n]:.4f}" for n in shown))
+        table.add_row(row["model"], *(f"{100 * row[n]:.2f}" if n in percent else f"{row[n]:.4f}" for n in present))
     Console(width=120).print(table)
     if "by_severity" in result:
         models = [row["model"] for row in result["mean"]]
@@ -226,7 +240,7 @@ def print_table(rows: Rows, caption: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=caption)
+    table = Table(title=shown(caption))
     table.add_column("")
     for heading in ("accuracy %", "cross-entropy", "ECE %", "Brier", "temperature"):
         table.add_column(heading, justify="right")

@@ -8,11 +8,12 @@ from mixreg import __version__
 from mixreg.commands.data import data
 from mixreg.commands.evaluate import evaluate
 from mixreg.commands.reproduce import reproduce
+from mixreg.commands.terminal import SafeGroup
 from mixreg.commands.train import train
 from mixreg.commands.verify import verify
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=SafeGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="mixreg")
 def main() -> None:
     """Mixup done right: train with it, predict with it the way the theory says, see what it regularises."""

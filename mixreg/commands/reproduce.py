@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixreg.commands.errors import one_line_errors
+from mixreg.commands.terminal import PathType, printable, shown
 
 if TYPE_CHECKING:
     from mixreg.experiments.claims import Claim
@@ -35,7 +37,7 @@ _MOST_WORKERS = 8
 )
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=PathType(file_okay=False, path_type=Path),
     default=Path("reproduction"),
     show_default=True,
     help="Folder for results, figures, verdicts and the report.",
@@ -46,6 +48,11 @@ _MOST_WORKERS = 8
     show_default=f"one per core, up to {_MOST_WORKERS}",
     type=int,
     help="Processes of this machine.",
+)
+@click.option(
+    "--threads",
+    type=int,
+    help="Threads of each run, by default its share of the cores; with the same number results are the same.",
 )
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="A Ray cluster to use instead: auto, or host:port.")
 @click.option("--cpus", default=1, show_default=True, help="Cores of the cluster for each run.")
@@ -60,6 +67,7 @@ def reproduce(
     changes: tuple[str, ...],
     out: Path,
     workers: int,
+    threads: int | None,
     ray_address: str | None,
     cpus: int,
     gpus: float,
@@ -82,9 +90,15 @@ def reproduce(
       mixreg reproduce --redraw --out reproduction
       mixreg reproduce package.module:EXPERIMENT --scale smoke
     """
-    for option, value, least in (("--workers", workers, 1), ("--cpus", cpus, 1), ("--gpus", gpus, 0)):
-        if value < least:
-            raise click.UsageError(f"{option} must be at least {least}, got {value:g}.")
+    counts = (
+        ("--workers", workers, 1),
+        ("--threads", 1 if threads is None else threads, 1),
+        ("--cpus", cpus, 1),
+        ("--gpus", gpus, 0),
+    )
+    for option, value, least in counts:
+        if not least <= value < math.inf:
+            raise click.UsageError(f"{option} must be a number of at least {least}, got {value:g}.")
     if listed:
         return _print_list()
     if redraw and (changes or not all(":" in name for name in names)):
@@ -95,21 +109,46 @@ def reproduce(
     from mixreg.experiments.reproduce import reproduce as carry_out
     from mixreg.experiments.sweep import Workers
 
+    _refuse_foreign(out)
     if redraw:
         found = draw(out, names)
     else:
         sizes = dict(_size(change) for change in changes)
         with _progress_shown() as on_progress:
-            found = carry_out(names, scale, out, Workers(workers, ray_address, cpus, gpus), on_progress, sizes)
+            found = carry_out(names, scale, out, Workers(workers, ray_address, cpus, gpus, threads), on_progress, sizes)
     if as_json:
         click.echo((out / "claims.json").read_text().rstrip())
     else:
         _print_claims(found.claims)
     for name, reasons in found.skipped.items():
-        click.echo(f"{name} was left out: {'; '.join(reasons)}.", err=True)
+        click.echo(printable(f"{name} was left out: {'; '.join(reasons)}."), err=True)
     for path in found.figures:
-        click.echo(path, err=as_json)
-    click.echo(f"Report: {found.report}", err=as_json)
+        click.echo(printable(path), err=as_json)
+    click.echo(printable(f"Report: {found.report}"), err=as_json)
+    if found.undrawn:
+        undrawn = ", ".join(f"{name} ({'; '.join(reasons)})" for name, reasons in found.undrawn.items())
+        raise click.ClickException(printable(f"the report lacks what could not be drawn: {undrawn}."))
+
+
+def _refuse_foreign(out: Path) -> None:
+    """What `reproduce` would write over must be its own; an error names what is not."""
+    from mixreg.experiments.reproduce import PLAN
+
+    report, verdicts, figures = out / "report.html", out / "claims.json", out / "figures"
+    if not (out / PLAN).exists():
+        foreign = [path for path in (report, verdicts, *figures.glob("*")) if os.path.lexists(path)]
+    else:
+        foreign = [path for path, mark in ((report, b"<title>mixreg: "), (verdicts, b'"claims"')) if _lacks(path, mark)]
+    if foreign:
+        raise ValueError(f"{foreign[0]} was not written by `mixreg reproduce`; choose another folder than {out}")
+
+
+def _lacks(path: Path, mark: bytes) -> bool:
+    """Whether a file is there without having this near its beginning."""
+    if not os.path.lexists(path):
+        return False
+    with path.open("rb") as file:
+        return mark not in file.read(1000)
 
 
 def _size(change: str) -> tuple[str, Any]:
@@ -147,7 +186,7 @@ def _progress_shown() -> Iterator[OnProgress]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[count]} runs"),
         TimeElapsedColumn(),
@@ -187,7 +226,7 @@ def _described(run: Run) -> str:
     settings = {**run.settings, **run.settings.get("config", {})}
     words = [str(settings[key]) for key in ("data", "method") if key in settings]
     words += [f"{key} {settings[key]}" for key in ("alpha", "seed") if key in settings]
-    return " ".join([run.kind, *words])
+    return printable(" ".join([run.kind, *words]))
 
 
 def _print_claims(claims: list[Claim]) -> None:
@@ -202,8 +241,8 @@ def _print_claims(claims: list[Claim]) -> None:
     for claim in claims:
         for index, part in enumerate(claim.parts):
             colour = colours.get(part.verdict, "yellow")
-            verdict = f"[{colour}]{part.verdict}[/{colour}]"
-            table.add_row("" if index else claim.name, part.about, difference(part), p_value(part), verdict)
+            name = shown("" if index else claim.name)
+            table.add_row(name, shown(part.about), difference(part), p_value(part), shown(part.verdict, colour))
         if not claim.parts:
-            table.add_row(claim.name, claim.statement, "", "", f"[yellow]{claim.verdict}[/yellow]")
+            table.add_row(shown(claim.name), shown(claim.statement), "", "", shown(claim.verdict, "yellow"))
     Console(width=160).print(table)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixreg.commands.errors import one_line_errors
-from mixreg.methods import Option, described
+from mixreg.commands.terminal import PathType, printable
+from mixreg.methods import described, options_of
+from mixreg.methods.description import Option
 from mixreg.training.config import PRESETS, Config
 
 if TYPE_CHECKING:
@@ -32,11 +34,9 @@ def _options() -> dict[str, list[tuple[str, Option]]]:
 def _settings(function: Any) -> Any:
     """Options for every field of `Config`, and for what single methods have; unset, as presets may change defaults."""
     for name, owners in reversed(_options().items()):
-        about = "; ".join(f"{method}: {option.about.rstrip('.')}" for method, option in owners)
-        kind = str if owners[0][1].type is tuple else owners[0][1].type
-        default = owners[0][1].default
-        text = f"{about}." + ("" if default is None else f"  [default: {_shown(default)}]")
-        function = click.option(f"--{name.replace('_', '-')}", f"option_{name}", type=kind, help=text)(function)
+        text = "; ".join(_described(method, option) for method, option in owners) + "."
+        # As text: each method has its own type for it.
+        function = click.option(f"--{name.replace('_', '-')}", f"option_{name}", help=text)(function)
     for setting in reversed(fields(Config)):
         if "about" not in setting.metadata:
             continue
@@ -48,6 +48,11 @@ def _settings(function: Any) -> Any:
             kind = _TYPES.get(str(setting.type), str)
             function = click.option(f"--{flag}", setting.name, type=kind, help=text)(function)
     return function
+
+
+def _described(method: str, option: Option) -> str:
+    default = "" if option.default is None else f" [default: {_shown(option.default)}]"
+    return f"{method}: {option.about.rstrip('.')}{default}"
 
 
 def _shown(default: Any) -> str:
@@ -83,7 +88,7 @@ def _help() -> str:
 
 
 @click.command(help=_help())
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="The run's folder.")
+@click.option("--out", type=PathType(file_okay=False, path_type=Path), required=True, help="The run's folder.")
 @click.option("--preset", help=f"The paper's settings: {', '.join(PRESETS)}; other options change them.")
 @_settings
 @click.option(
@@ -137,7 +142,7 @@ def train(
         _add_tempered(out, config)
     # Of several processes one speaks.
     if is_new is not None and int(os.environ.get("RANK", "0")) == 0:
-        click.echo(f"{out}: {'done' if is_new else 'was done before'}")
+        click.echo(printable(f"{out}: {'done' if is_new else 'was done before'}"))
 
 
 def _display(quiet: bool) -> Observer | None:
@@ -178,17 +183,18 @@ def _config(preset: str | None, settings: dict[str, Any], given_options: tuple[s
 
     given = {name: value for name, value in settings.items() if value is not None}
     own = {name.removeprefix("option_"): given.pop(name) for name in list(given) if name.startswith("option_")}
-    for name, value in own.items():
-        if _options()[name][0][1].type is tuple:
-            own[name] = _words(value)
     own |= dict(_named_value(text) for text in given_options)
     if own:
-        given["options"] = own
+        method = given.get("method", PRESETS.get(preset or "", {}).get("method", Config.method))
+        known = options_of(method)
+        given["options"] = {name: known[name].parse(text) if name in known else text for name, text in own.items()}
     if "drops" in given:
         try:
             given["drops"] = tuple(float(word) for word in _words(given["drops"]))
         except ValueError:
             raise click.UsageError(f"--drops takes fractions with commas, got {given['drops']!r}.") from None
+    if given.get("data") == "":
+        raise click.UsageError("--data names a dataset, got ''.")
     if "data" in given and given["data"] not in (*EMBEDDED, *RECIPES):
         # A run can be evaluated from anywhere.
         given["data"] = str(Path(given["data"]).resolve()) if Path(given["data"]).exists() else given["data"]
@@ -201,14 +207,8 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _named_value(text: str) -> tuple[str, Any]:
-    """NAME=VALUE, the value a number where it is one."""
-    import json
-
+def _named_value(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise click.UsageError(f"--method-option takes NAME=VALUE, got {text!r}.")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
+    return name, value

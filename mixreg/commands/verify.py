@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mixreg.commands.errors import one_line_errors
+from mixreg.commands.terminal import PathType, shown
 
 if TYPE_CHECKING:
     from mixreg.verify import Row
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 @click.option("--model", metavar="MODULE:FACTORY", help="Your network: a callable without arguments that returns it.")
 @click.option(
     "--data",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=PathType(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE.npz",
     help="Your data: arrays x (n × …, floating point) and y (n labels, or n × … targets).",
 )
 @click.option("--alpha", type=float, help="One α (default: several).")
-@click.option("--loss", default="cross_entropy", show_default=True, help="cross_entropy, logistic or squared_error.")
+@click.option("--loss", show_default="cross_entropy", help="Of your network: cross_entropy, logistic or squared_error.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 @one_line_errors
-def verify(model: str | None, data: Path | None, alpha: float | None, loss: str, as_json: bool) -> None:
+def verify(model: str | None, data: Path | None, alpha: float | None, loss: str | None, as_json: bool) -> None:
     """Check every theorem, lemma, corollary and proposition of the paper as a number.
 
     Each row gives the largest difference between the two sides of a statement, in float64. Errata show what the paper
@@ -42,11 +42,13 @@ def verify(model: str | None, data: Path | None, alpha: float | None, loss: str,
     """
     if (model is None) != (data is None):
         raise click.UsageError("--model and --data belong together: give both or neither.")
+    if loss is not None and model is None:
+        raise click.UsageError("--loss belongs to --model and --data: without them every statement has its own.")
     from mixreg._support.references import load_reference
     from mixreg.verify import checks
 
     arguments = () if model is None or data is None else (load_reference(model)(), *_load_data(data))
-    rows = list(_with_progress(checks(*arguments, alpha=alpha, loss=loss), as_json))
+    rows = list(_with_progress(checks(*arguments, alpha=alpha, loss=loss or "cross_entropy"), as_json))
     if as_json:
         # JSON has no infinity.
         plain = [
@@ -55,7 +57,8 @@ def verify(model: str | None, data: Path | None, alpha: float | None, loss: str,
         click.echo(json.dumps(plain, indent=1, allow_nan=False))
     else:
         _print_rows(rows)
-    sys.exit(0 if all(row.holds for row in rows) else 1)
+    if not all(row.holds for row in rows):
+        raise click.exceptions.Exit(1)
 
 
 def _with_progress(rows: Any, quiet: bool) -> Any:
@@ -64,7 +67,8 @@ def _with_progress(rows: Any, quiet: bool) -> Any:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     def watched() -> Any:
-        columns = SpinnerColumn(), TextColumn("{task.completed} checked, last: {task.description}"), TimeElapsedColumn()
+        told = TextColumn("{task.completed} checked, last: {task.description}", markup=False)
+        columns = SpinnerColumn(), told, TimeElapsedColumn()
         with Progress(*columns, transient=True) as progress:
             task = progress.add_task("nothing yet", total=None)
             for row in rows:
@@ -85,8 +89,9 @@ def _print_rows(rows: list[Row]) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         printed = "" if row.printed is None else f"{row.printed:.1e}"
-        verdict = "[green]holds[/green]" if row.holds else "[red]FAILS[/red]"
-        table.add_row(row.name, row.statement, f"{row.residual:.1e}", f"{row.tolerance:.0e}", printed, verdict)
+        verdict = shown("holds", "green") if row.holds else shown("FAILS", "red")
+        sides = f"{row.residual:.1e}", f"{row.tolerance:.0e}", printed
+        table.add_row(shown(row.name), shown(row.statement), *sides, verdict)
     console = Console()
     console.print(table)
     failed = sum(not row.holds for row in rows)
@@ -96,7 +101,10 @@ def _print_rows(rows: list[Row]) -> None:
 def _load_data(path: Path) -> tuple[Any, Any]:
     import torch
 
-    from mixreg.data.arrays import read_npz
+    from mixreg.data.arrays import DataError, read_npz
 
     content = read_npz(path, ("x", "y"))
+    for name, kinds, expected in (("x", "f", "floating point"), ("y", "iuf", "labels or floating point")):
+        if content[name].dtype.kind not in kinds:
+            raise DataError(f"{path}: {name} must be {expected}, got {content[name].dtype}")
     return torch.from_numpy(content["x"]), torch.from_numpy(content["y"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,13 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from mixreg._support.files import write_bytes
+from mixreg.data.errors import DataError as DataError
+from mixreg.data.limits import require_bounded
 
 # More than any dataset has, and few enough to make a network for.
 MOST_CLASSES = 100_000
-
-
-class DataError(ValueError):
-    """A dataset that is missing, broken or not what it claims to be; one sentence that names it."""
 
 
 class Split(NamedTuple):
@@ -88,9 +87,13 @@ def checksum(array: np.ndarray) -> str:
 
 def cache_folder() -> Path:
     """Where datasets are kept: `MIXREG_DATA`, else the user's cache."""
-    if os.environ.get("MIXREG_DATA"):
-        return Path(os.environ["MIXREG_DATA"]).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mixreg"
+    own = os.environ.get("MIXREG_DATA")
+    place = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "mixreg"
+    try:
+        return place.expanduser()
+    except RuntimeError as error:
+        named = f"MIXREG_DATA={own}" if own else str(place)
+        raise DataError(f"datasets cannot be kept in {named}: nobody's home folder is known by that name") from error
 
 
 def save(path: Path, dataset: Dataset, note: dict[str, str]) -> None:
@@ -108,21 +111,55 @@ def save(path: Path, dataset: Dataset, note: dict[str, str]) -> None:
     write_bytes(path, serialise(content, {"mixreg": json.dumps(record, sort_keys=True)}))
 
 
-def load_cached(path: Path) -> Dataset:
-    """Read a dataset from the cache; every array is checked against its checksum."""
+Sums = tuple[str, str, str, str]
+_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+def published_sums(dataset: Dataset) -> Sums:
+    """SHA-256 of x_train, y_train, x_test and y_test as recipes give them: labels are bytes."""
+    x_train, x_test = checksum(dataset.train.x), checksum(dataset.test.x)
+    y_train, y_test = (
+        # Larger labels would lose what makes them larger.
+        checksum(y.astype(np.uint8)) if int(y.max()) <= 255 else "labels above 255"
+        for y in (dataset.train.y, dataset.test.y)
+    )
+    return x_train, y_train, x_test, y_test
+
+
+def require_sums(dataset: Dataset, sums: Sums) -> None:
+    """An error that names the first array of which the checksum is another one."""
+    for key, found, expected in zip(_ARRAYS, published_sums(dataset), sums, strict=True):
+        if found != expected:
+            raise DataError(f"{key} does not match its checksum")
+
+
+def load_cached(path: Path, sums: Sums | None = None) -> Dataset:
+    """Read a dataset from the cache.
+
+    Args:
+        path: the file.
+        sums: the checksums of its arrays; where none are known, those that the file itself gives.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
-            record = json.loads((file.metadata() or {})["mixreg"])
-            arrays = {key: file.get_tensor(key) for key in ("x_train", "y_train", "x_test", "y_test")}
-    except (SafetensorError, KeyError, OSError, ValueError) as error:
+            record = dict(json.loads((file.metadata() or {})["mixreg"]))
+            arrays = {key: file.get_tensor(key) for key in _ARRAYS}
+    except (SafetensorError, KeyError, OSError, TypeError, ValueError) as error:
         raise DataError(f"{path} is broken ({error}); delete it and get the dataset again") from error
-    for key, value in arrays.items():
-        if record.get("sha256", {}).get(key) != checksum(value):
-            raise DataError(f"{path} is broken ({key} does not match its checksum); delete it and get it again")
     train, test = Split(arrays["x_train"], arrays["y_train"]), Split(arrays["x_test"], arrays["y_test"])
-    return checked(record.get("name", path.stem), train, test)
+    try:
+        dataset = checked(record.get("name", path.stem), train, test)
+        if sums is not None:
+            require_sums(dataset, sums)
+        else:
+            for key, value in arrays.items():
+                if record.get("sha256", {}).get(key) != checksum(value):
+                    raise DataError(f"{key} does not match its checksum")
+    except DataError as error:
+        raise DataError(f"{path} is broken ({error}); delete it and get it again") from error
+    return dataset
 
 
 def load_npz(path: Path) -> Dataset:
@@ -135,8 +172,15 @@ def load_npz(path: Path) -> Dataset:
 def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, np.ndarray]:
     """All arrays of an .npz, which must hold the needed ones; nothing in it is run."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            content = {key: arrays[key] for key in arrays.files}
+        with path.open("rb") as file:
+            with zipfile.ZipFile(file) as archive:
+                unpacked = sum(member.file_size for member in archive.infolist())
+            require_bounded(path, unpacked, path.stat().st_size)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                content = {key: arrays[key] for key in arrays.files}
+    except DataError:
+        raise
     except Exception as error:
         # Broken archives raise almost anything.
         reason = " ".join(str(error).split()) or type(error).__name__

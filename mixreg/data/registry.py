@@ -250,7 +250,9 @@ def load(name: str) -> Dataset:
         path = cache_folder() / f"{name}.safetensors"
         if not path.exists():
             raise DataError(f"{name} is not here yet: run `mixreg data get {name}`")
-        return load_cached(path)
+        return load_cached(path, RECIPES[name].sums)
+    if not name:
+        raise DataError("a dataset is named, got ''")
     path = Path(name)
     if is_parquet_folder(path):
         parts = [formats.parquet(sorted(path.glob(f"{part}*.parquet"))) for part in ("train", "test")]

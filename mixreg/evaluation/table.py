@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mixreg.calibration import fit_temperature
 from mixreg.data.arrays import DataError, read_npz
+from mixreg.data.fingerprints import is_unchanged
 from mixreg.theory.modified import stretch
 from mixreg.theory.theta import scalar_forms
 from mixreg.training.measures import measure, predict
@@ -57,7 +58,7 @@ def of_run(trained: Trained, data: str | None = None, device: str = "cpu") -> tu
     models = {"plain": trained.net, "rescaled": trained.rescaled}
     # With its scaling given, nothing is computed from the training set.
     own = open_batches(trained.config, pixels=trained.pixels, classes=trained.classes)
-    if own.fingerprint != trained.fingerprint:
+    if not is_unchanged(trained.fingerprint, own.fingerprint):
         raise DataError(f"{trained.config.data} has changed since the network was trained on it")
     test = own
     if data is not None:

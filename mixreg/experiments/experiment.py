@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,12 @@ Kind = Callable[[dict[str, Any], Path, Progress], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under column heads; the first column names the row."""
+    """Rows of text under column heads; the first column names the row. A note says what a reader might stumble over."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = "mean ± 95 % interval over repetitions"
+    note: str = ""
 
 
 def _nothing_missing(sizes: Sizes) -> list[str]:
@@ -58,6 +59,7 @@ class Experiment:
         table: the same as numbers, mean ± 95 % interval over repetitions.
         claims: verdicts from the same.
         missing: what stands in the way at these sizes, in sentences; nothing, as a rule.
+        earlier: sizes that plans of earlier versions do not name, as these versions had them.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Experiment:
     table: Callable[[Results, Sizes], Table]
     claims: Callable[[Results, Sizes], list[Claim]]
     missing: Callable[[Sizes], list[str]] = _nothing_missing
+    earlier: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name):

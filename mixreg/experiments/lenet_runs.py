@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mixreg.experiments.experiment import Run, Sizes
+from mixreg.experiments.moments import TRAINING_SET, moments_setting
 from mixreg.experiments.requirements import is_at_hand, missing_for_training
 
 METHODS = {
@@ -20,8 +21,8 @@ METHODS = {
     "approximate": "approximate Mixup",
 }
 COLOURS = {"erm": "C7", "smoothing": "C4", "modified": "C0", "mixup": "C3", "approximate": "C1"}
-_EMBEDDED = {"data": "digits", "model": "mlp", "lr": 0.05, "alpha": 1.0}
-_CIFAR = {"data": "cifar10", "model": "lenet", "lr": 0.01, "alpha": 1.0}
+_EMBEDDED = {"data": "digits", "model": "mlp", "lr": 0.05, "alpha": 1.0, "moments": TRAINING_SET}
+_CIFAR = {"data": "cifar10", "model": "lenet", "lr": 0.01, "alpha": 1.0, "moments": TRAINING_SET}
 
 
 def sizes_at(scale: str) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def _run(sizes: Sizes, method: str, seed: int) -> Run:
     """One training run; terms of Theorem 3 are measured on the way."""
     config = {key: sizes[key] for key in ("data", "model", "lr", "alpha", "epochs")}
     config |= {"method": method, "drops": [0.5], "augment": "none", "holdout": 0.0, "seed": seed}
-    terms = {"samples": sizes["samples"], "epochs": measured_epochs(sizes)}
+    terms = {"samples": sizes["samples"], "epochs": measured_epochs(sizes), **moments_setting(sizes)}
     return Run("training", {"config": config, "rescale": [sizes["alpha"]], "terms": terms})
 
 

@@ -8,16 +8,19 @@ Settings of a "regularised" run:
         scales   factors that every (normalised) input is multiplied by at test time
         images   how many test images are moved so
         points   at how many test points and training points derivatives are measured
+        moments  of what the training points are a part: the "training set", or nothing but themselves without it
 
 The result holds `test` (measures by predictor: plain and rescaled, each also tempered) and, where asked for, `moved`
 (accuracy by predictor: as they are, "", and by shift or scale), `jacobian` (mean Frobenius norm of ∇f at test points)
-and `r1` and `r1_r3` (R1, and R1 + R3, of Theorem 3 for α = 1, over training points).
+and `r1` and `r1_r3` (R1, None where it does not exist, and R1 + R3, of Theorem 3 for α = 1, over training points).
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ from mixreg._support.random import permutation, stream
 from mixreg.data.registry import load
 from mixreg.evaluation.table import of_run, outputs, table, temperatures
 from mixreg.experiments.experiment import Kind, Progress, rounded
+from mixreg.experiments.moments import moments_of
 from mixreg.experiments.training import device, train_quietly
 from mixreg.training.array_batches import ArrayBatches
 from mixreg.training.build import build_method, build_network, build_optimizer, build_parseval
@@ -65,7 +69,7 @@ def _measure_further(asked: dict[str, Any], trained: Trained) -> dict[str, Any]:
     images, labels = _random_part(batches.test, max(asked["images"], asked["points"]))
     x, moved = batches.scaled(images), asked["images"]
     accuracy = _accuracy_when_moved(trained, x[:moved], labels[:moved], asked)
-    return {"moved": accuracy, **_derivatives(trained, batches, x[: asked["points"]])}
+    return {"moved": accuracy, **_derivatives(trained, batches, x[: asked["points"]], asked)}
 
 
 def _random_part(test: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
@@ -92,17 +96,24 @@ def _accuracy_when_moved(
     return found
 
 
-def _derivatives(trained: Trained, batches: ArrayBatches, test_points: Tensor) -> dict[str, float]:
+def _derivatives(
+    trained: Trained, batches: ArrayBatches, test_points: Tensor, asked: dict[str, Any]
+) -> dict[str, float | None]:
     net, points = trained.net.cpu(), len(test_points)
     if points > len(batches.y):
         raise ValueError(f"{points} training samples are asked for, of {len(batches.y)} there are")
     with evaluating(net):
         norms = [jacobians(net, x)[1].detach().flatten(1).norm(dim=1) for x in test_points.split(_POINTS_AT_ONCE)]
     x, y = batches.scaled(batches.x[:points]), batches.y[:points]
-    terms = risk.quadratic(net, x, y, _ALPHA_OF_R1, generator=stream(0, "terms"))
-    # Not r1 + r3: both grow like 1/p where the network is confident, and cancel; the total knows their sum.
-    together = float(terms.total - terms.base - terms.r2 - terms.r4)
-    return {"jacobian": float(torch.cat(norms).mean()), "r1": float(terms.r1), "r1_r3": together}
+    with warnings.catch_warnings():
+        # None says it too.
+        warnings.filterwarnings("ignore", "R1 and R3 do not exist apart")
+        moments = moments_of(asked, batches, points)
+        terms = risk.quadratic(net, x, y, _ALPHA_OF_R1, moments=moments, generator=stream(0, "terms"))
+    r1 = float(terms.r1)
+    # Not r1 + r3: both grow like 1/p where the network is confident, and cancel.
+    found = {"jacobian": float(torch.cat(norms).mean()), "r1_r3": float(terms.joint)}
+    return found | {"r1": r1 if math.isfinite(r1) else None}
 
 
 def measure_steps(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from mixreg.experiments.experiment import Results, Run, Sizes
+from mixreg.experiments.moments import TRAINING_SET, described, moments_setting
 from mixreg.experiments.requirements import is_at_hand, missing_for_training
 
 # What is trained: its name, and what its configuration differs in from ERM's.
@@ -37,7 +39,7 @@ _NO_DATA = "none"
 def sizes_at(scale: str) -> dict[str, Any]:
     """Digits as pictures where CIFAR-10 is not at hand (and always for a smoke test)."""
     shared: dict[str, Any] = {"model": "lenet", "lr": 0.03, "rounds": 10, "noises": ["0", "0.2", "0.4"]}
-    shared |= {"shifts": [-1.0, -0.5, 0.5, 1.0], "scales": [0.5, 0.75, 1.5, 2.0]}
+    shared |= {"shifts": [-1.0, -0.5, 0.5, 1.0], "scales": [0.5, 0.75, 1.5, 2.0], "moments": TRAINING_SET}
     digits = shared | {"data": "digits-32", "human": _NO_DATA}
     if scale == "smoke":
         digits |= {"noises": ["0"], "shifts": [0.5], "scales": [2.0]}
@@ -71,8 +73,8 @@ def _config(sizes: Sizes, method: str) -> dict[str, Any]:
 def _run(sizes: Sizes, method: str, noise: str, seed: int) -> Run:
     """One training run; moved inputs and derivatives are measured on networks that saw clean labels."""
     config = _config(sizes, method) | {"seed": seed} | _data(sizes, noise)
-    further = {key: sizes[key] for key in ("shifts", "scales", "images", "points")} if noise == "0" else None
-    return Run("regularised", {"config": config, "look": further})
+    further = {key: sizes[key] for key in ("shifts", "scales", "images", "points")} | moments_setting(sizes)
+    return Run("regularised", {"config": config, "look": further if noise == "0" else None})
 
 
 def runs(sizes: Sizes) -> list[Run]:
@@ -101,8 +103,8 @@ class Measured:
         return [found["test"][predictor][measure] for found in self._all(method, noise)]
 
     def derivative(self, method: str, name: str) -> list[float]:
-        """`jacobian`, `r1` or `r1_r3`."""
-        return [found[name] for found in self._all(method, "0")]
+        """`jacobian`, `r1` or `r1_r3`; NaN where R1 and R3 do not exist apart."""
+        return [math.nan if found[name] is None else found[name] for found in self._all(method, "0")]
 
     def lost(self, method: str, predictor: str, sign: str) -> list[float]:
         """Accuracy lost under shifts ("+") or scalings ("×"), averaged over them."""
@@ -125,7 +127,7 @@ class Measured:
             "ECE": self.test(method, f"plain{suffix}", "ece"),
             "ECE, rescaled": self.test(method, f"rescaled{suffix}", "ece"),
             "Jacobian": self.derivative(method, "jacobian"),
-            "R1": self.derivative(method, "r1"),
+            "R1 alone": self.derivative(method, "r1"),
             "R1 + R3": self.derivative(method, "r1_r3"),
         }
         for noise in noises(self.sizes):
@@ -148,8 +150,8 @@ def caption(sizes: Sizes) -> str:
         f"LeNet on {sizes['samples']:,} training samples of {data}{human}; SGD with learning rate {sizes['lr']:g}, "
         f"divided by 10 halfway, {sizes['epochs']} epochs, no augmentation; α = 1 where nothing else is said; "
         f"temperatures from a clean tenth held out; {sizes['images']:,} moved test images, derivatives at "
-        f"{sizes['points']} points; mean and 95 % interval of {sizes['repetitions']} repetitions ({sizes['rounds']} "
-        "rounds for the cost of a step)"
+        f"{sizes['points']} points, terms on as many training samples, {described(sizes)}; mean and 95 % interval of "
+        f"{sizes['repetitions']} repetitions ({sizes['rounds']} rounds for the cost of a step)"
     )
 
 

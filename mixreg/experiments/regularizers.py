@@ -5,9 +5,9 @@ does both and withstands label noise; temperature scaling calibrates; Mixup does
 every method, and Mixup's relatives, train the same network on the same data with the same optimiser, and are measured.
 
 *Moved inputs*: how much accuracy is lost, on average, when every normalised input is shifted by a constant or scaled
-by a factor. *R1* alone grows like 1/p where a network is confident, and R3 makes up for it: their sum is what
-counts. *Rescaled* is the prediction rule of each method (`mixreg.methods`). Temperatures are fitted on
-clean held-out data, after training.
+by a factor. *R1* alone grows like 1/p where a network is confident, and R3 makes up for it: their sum is what counts.
+*Rescaled* is the prediction rule of each method (`mixreg.methods`). Temperatures are fitted on clean held-out data,
+after training.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mixreg.experiments import regularised, regulariser_runs
+from mixreg.experiments import moments, regularised, regulariser_runs
 from mixreg.experiments.claims import Comparison, exceeds, stays_within
 from mixreg.experiments.experiment import Claim, Experiment, Results, Sizes, Table
 from mixreg.experiments.regulariser_runs import METHODS, Measured, noise_name, noises
@@ -82,7 +82,7 @@ def table(results: Results, sizes: Sizes) -> Table:
     rows[TEMPERED] = measured.columns("erm", is_tempered=True)
     names = list(rows["ERM"])
     shown = [[title, *(f"{interval(columns[name]):.3g}" for name in names)] for title, columns in rows.items()]
-    return Table(["method", *names], shown)
+    return Table(["method", *names], shown, note=moments.NOTE)
 
 
 def claims(results: Results, sizes: Sizes) -> list[Claim]:
@@ -168,4 +168,5 @@ EXPERIMENT = Experiment(
     table=table,
     claims=claims,
     missing=regulariser_runs.missing,
+    earlier=moments.EARLIER,
 )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,21 @@ PLAN = "experiments.json"
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a folder holds after a command: verdicts, files for a person to look at, and what had to be left out."""
+    """What a folder holds after a command.
+
+    Attributes:
+        claims: the verdicts.
+        figures: their files.
+        report: the page.
+        skipped: experiments that were not asked for, or for which something is not at hand: why.
+        undrawn: experiments that should be in the report and are not: why.
+    """
 
     claims: list[Claim]
     figures: list[Path]
     report: Path
     skipped: dict[str, list[str]]
+    undrawn: dict[str, list[str]]
 
 
 def reproduce(
@@ -83,7 +92,11 @@ def reproduce(
         # What did finish is shown.
         draw(out, own)
         raise SweepError(f"{error} ({out / 'report.html'} shows what is there)") from error
-    return draw(out, own)
+    found, asked = draw(out, own), {experiment.name for experiment in experiments.values()}
+    # What another command began in this folder may not be finished.
+    others = {name: reasons for name, reasons in found.undrawn.items() if name not in asked}
+    mine = {name: reasons for name, reasons in found.undrawn.items() if name in asked}
+    return replace(found, skipped=found.skipped | others, undrawn=mine)
 
 
 def _sizes(experiments: Mapping[str, Experiment], scale: str, changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -176,13 +189,14 @@ def draw(out: Path, own: Sequence[str] = ()) -> Reproduction:
         [claim for chapter in chapters for claim in chapter.claims],
         [path for chapter in chapters for path in chapter.figures],
         out / "report.html",
-        {chapter.experiment.name: chapter.lacking for chapter in chapters if chapter.lacking},
+        {c.experiment.name: c.lacking for c in chapters if c.lacking and c.is_skipped},
+        {c.experiment.name: c.lacking for c in chapters if c.lacking and not c.is_skipped},
     )
 
 
 def _chapter(reference: str, experiment: Experiment, entry: dict[str, Any], store: Store, folder: Path) -> Chapter:
     """What there is to say of an experiment: all of it, or why there is nothing."""
-    sizes = entry["sizes"]
+    sizes = {**experiment.earlier, **entry["sizes"]}
     try:
         check_sizes(sizes, experiment.sizes_at(entry["scale"]))
         wanted = experiment.runs(sizes)
@@ -193,7 +207,9 @@ def _chapter(reference: str, experiment: Experiment, entry: dict[str, Any], stor
     absent = sum(run.key not in found for run in wanted)
     if absent:
         unfinished = f"{absent} of {len(wanted)} runs are not finished"
-        return _empty_chapter(reference, experiment, entry, experiment.missing(sizes) or [unfinished])
+        missing = experiment.missing(sizes)
+        is_skipped = bool(missing) and not found
+        return _empty_chapter(reference, experiment, entry, missing or [unfinished], is_skipped)
     results = Results((run, found[run.key]) for run in wanted)
     figure, caption = experiment.figure(results, sizes), experiment.caption(sizes)
     put_caption(figure, caption)
@@ -202,6 +218,8 @@ def _chapter(reference: str, experiment: Experiment, entry: dict[str, Any], stor
     return Chapter(reference, experiment, entry, paths, caption, table, claims, store.records(wanted), [])
 
 
-def _empty_chapter(reference: str, experiment: Experiment, entry: dict[str, Any], lacking: list[str]) -> Chapter:
+def _empty_chapter(
+    reference: str, experiment: Experiment, entry: dict[str, Any], lacking: list[str], is_skipped: bool = False
+) -> Chapter:
     unknown = Claim(experiment.title.rstrip("."), "; ".join(lacking), experiment.paper, ())
-    return Chapter(reference, experiment, entry, [], "", None, [unknown], [], lacking)
+    return Chapter(reference, experiment, entry, [], "", None, [unknown], [], lacking, is_skipped)

@@ -63,4 +63,9 @@ def _described(settings: dict[str, Any]) -> str:
 
 
 def _matches(flat: dict[str, Any], settings: dict[str, Any]) -> bool:
-    return all(name in flat and flat[name] == value for name, value in settings.items())
+    return all(name in flat and _plain(flat[name]) == _plain(value) for name, value in settings.items())
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as the lists that JSON makes of them."""
+    return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else value

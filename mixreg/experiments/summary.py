@@ -32,6 +32,7 @@ class Chapter:
         table, claims: its numbers and verdicts.
         records: its runs with their provenance.
         lacking: why it could not be carried out.
+        is_skipped: whether it was never begun, because something is not at hand.
     """
 
     reference: str
@@ -43,6 +44,7 @@ class Chapter:
     claims: list[Claim]
     records: list[dict[str, Any]]
     lacking: list[str]
+    is_skipped: bool = False
 
     @property
     def scale(self) -> str:
@@ -54,10 +56,15 @@ class Chapter:
     def command(self) -> str:
         """The command that gives this chapter."""
         words = ["mixreg", "reproduce", self.reference, "--scale", self.entry["scale"]]
-        for name, value in self.entry["changes"].items():
-            if name in self.entry["sizes"]:
-                words += ["--set", f"{name}={_shown(value)}"]
-        return shlex.join(words)
+        changes = {name: value for name, value in self.entry["changes"].items() if name in self.entry["sizes"]}
+        # What an older version did not name, this one has to be told.
+        changes |= {name: value for name, value in self.sizes.items() if name not in self.entry["sizes"]}
+        return shlex.join(words + [word for name in changes for word in ("--set", f"{name}={_shown(changes[name])}")])
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """All sizes, also those that an older version did not name."""
+        return {**self.experiment.earlier, **self.entry["sizes"]}
 
 
 def _shown(value: Any) -> str:
@@ -153,6 +160,8 @@ def _chapter(chapter: Chapter) -> page.Html:
     if chapter.table is not None:
         table = chapter.table
         parts.append(page.grid(table.columns, table.rows, f"{experiment.name}: {table.caption}"))
+        if table.note:
+            parts.append(page.element("p", table.note))
     if chapter.records:
         parts.append(page.folded("Provenance", _provenance(chapter)))
     return page.element("section", *parts, id=experiment.name)
@@ -161,22 +170,32 @@ def _chapter(chapter: Chapter) -> page.Html:
 def _provenance(chapter: Chapter) -> page.Html:
     origins = [record["provenance"] for record in chapter.records]
 
-    def all_of(*keys: str) -> str:
-        """The values of these keys, each combination once; runs of older versions know fewer."""
-        return ", ".join(sorted({" ".join(str(o[key]) for key in keys) for o in origins if all(k in o for k in keys)}))
+    def all_of(key: str) -> str:
+        """The values of a key, each once; runs of older versions know fewer."""
+        return ", ".join(sorted({str(origin[key]) for origin in origins if key in origin}))
 
     seeds = sorted({str(s) for r in chapter.records if (s := _seed(r["settings"])) is not None}, key=int)
     finished = [time.strftime("%Y-%m-%d", time.gmtime(record["finished"])) for record in chapter.records]
     pairs = [
         ("Command", page.element("code", chapter.command)),
-        ("Sizes", ", ".join(f"{key} = {value}" for key, value in chapter.entry["sizes"].items())),
+        ("Sizes", ", ".join(f"{key} = {value}" for key, value in chapter.sizes.items())),
         ("Runs", f"{len(origins)}, {sum(o['seconds'] for o in origins):,.0f} s (of the last attempt at each)"),
         ("Seeds", ", ".join(seeds) or "one per repetition, from 0 on"),
         ("Finished", f"{min(finished)} to {max(finished)}"),
         ("Versions", ", ".join(f"{name} {all_of(name)}" for name in _VERSIONS if all_of(name))),
-        ("Machine", f"{all_of('system', 'machine')}, {all_of('cores')} cores, {all_of('threads')} threads per run"),
+        ("Commit", all_of("commit") or "not noted"),
+        ("Machine", _machine(origins)),
     ]
     return page.definitions(pairs)
+
+
+def _machine(origins: Sequence[dict[str, Any]]) -> str:
+    """What the runs were carried out on: each machine once, with what is known of it."""
+    found = set()
+    for origin in origins:
+        cores = f"{origin['cores']} cores" if "cores" in origin else "number of cores not noted"
+        found.add(f"{origin['system']} {origin['machine']}, {cores}, threads per run: {origin['threads']}")
+    return "; ".join(sorted(found))
 
 
 def _seed(settings: dict[str, Any]) -> int | None:

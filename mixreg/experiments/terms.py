@@ -1,17 +1,18 @@
 """Figure 3: what Mixup trades: the regularisation terms of Theorem 3 against the loss on modified data.
 
-Both are measured during training on networks trained with Mixup, with ERM, and with ERM on modified data, over training
-samples taken as a training set of their own. R1 and R3 can be large and cancel; their sum with R2 and R4 is what Mixup
-adds to the loss on modified data.
+Both are measured during training on networks trained with Mixup, with ERM, and with ERM on modified data, over samples
+of the training set (`mixreg.experiments.moments`). R1 and R3 can be large and cancel; their sum with R2 and R4 is what
+Mixup adds to the loss on modified data.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mixreg.experiments import lenet_runs, trained
+from mixreg.experiments import lenet_runs, moments, trained
 from mixreg.experiments.claims import Comparison, exceeds
 from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
 from mixreg.report.curves import mean_curve, new_figure
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _METHODS = ("mixup", "erm", "modified")
-_TERMS = {"r1": "R1", "r2": "R2", "r3": "R3", "r4": "R4"}
+_COLUMNS = {
+    "base": "loss on modified data",
+    "regularisation": "R1 + … + R4",
+    "joint": "R1 + R3",
+    "r2": "R2",
+    "r4": "R4",
+    "r1": "R1 alone",
+    "r3": "R3 alone",
+}
 
 
 def runs(sizes: Sizes) -> list[Run]:
@@ -29,19 +38,28 @@ def runs(sizes: Sizes) -> list[Run]:
 
 
 def caption(sizes: Sizes) -> str:
-    return f"{lenet_runs.caption(sizes)}; terms on {sizes['samples']:,} training samples"
+    return (
+        f"{lenet_runs.caption(sizes)}; terms on {sizes['samples']:,} training samples, {moments.described(sizes)}; "
+        "R1 and R3 alone grow like 1/p where a network is confident, and cancel"
+    )
 
 
 def _over_epochs(results: Results, method: str, term: str) -> list[list[float]]:
-    """A term, repetitions × measured epochs; "regularisation" is what all four add up to."""
-    found = []
-    for result in results.select(method=method):
-        records = [record["terms"] for record in result["log"] if "terms" in record]
-        if term == "regularisation":
-            found.append([record["total"] - record["base"] for record in records])
-        else:
-            found.append([record[term] for record in records])
-    return found
+    """A term, repetitions × measured epochs; NaN where R1 and R3 do not exist apart."""
+    records = [
+        [record["terms"] for record in result["log"] if "terms" in record] for result in results.select(method=method)
+    ]
+    return [[_value(record, term) for record in one] for one in records]
+
+
+def _value(record: dict[str, float | None], term: str) -> float:
+    """A term of a record; "regularisation" is what all four add up to, "joint" R1 + R3 as the total knows them."""
+    known = {name: math.nan if value is None else value for name, value in record.items()}
+    if term == "regularisation":
+        return known["total"] - known["base"]
+    if term == "joint":
+        return known["total"] - known["base"] - known["r2"] - known["r4"]
+    return known[term]
 
 
 def _final(results: Results, method: str, term: str) -> list[float]:
@@ -49,7 +67,7 @@ def _final(results: Results, method: str, term: str) -> list[float]:
 
 
 def figure(results: Results, sizes: Sizes) -> Figure:
-    """The sum of the terms, the loss on modified data, and the two terms that nearly cancel, over epochs."""
+    """The sum of the terms, the loss on modified data, and the two terms that cancel, over epochs."""
     drawing = new_figure(13, 4.2)
     left, middle, right = drawing.subplots(1, 3)
     epochs = lenet_runs.measured_epochs(sizes)
@@ -62,7 +80,7 @@ def figure(results: Results, sizes: Sizes) -> Figure:
         right.semilogy(epochs, -third.mean(0), ":", label=f"{name}: −R3", **style)
     left.set(title="R1 + R2 + R3 + R4", xlabel="epoch")
     middle.set(title="loss on modified data", xlabel="epoch")
-    right.set(title="R1 and −R3", xlabel="epoch")
+    right.set(title="R1 and −R3 alone, which cancel", xlabel="epoch")
     middle.legend(fontsize=8)
     right.legend(fontsize=7)
     return drawing
@@ -70,12 +88,11 @@ def figure(results: Results, sizes: Sizes) -> Figure:
 
 def table(results: Results, sizes: Sizes) -> Table:
     """All terms at the end of training."""
-    columns = {"base": "loss on modified data", "regularisation": "R1 + … + R4"} | _TERMS
     rows = [
-        [lenet_runs.METHODS[method]] + [f"{interval(_final(results, method, term)):.3g}" for term in columns]
+        [lenet_runs.METHODS[method]] + [f"{interval(_final(results, method, term)):.3g}" for term in _COLUMNS]
         for method in _METHODS
     ]
-    return Table(["trained with", *columns.values()], rows)
+    return Table(["trained with", *_COLUMNS.values()], rows, note=moments.NOTE)
 
 
 def claims(results: Results, sizes: Sizes) -> list[Claim]:
@@ -114,4 +131,5 @@ EXPERIMENT = Experiment(
     table=table,
     claims=claims,
     missing=lenet_runs.missing,
+    earlier=moments.EARLIER,
 )

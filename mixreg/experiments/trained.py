@@ -1,10 +1,11 @@
 """The kind of run most experiments are made of: a network is trained, measured on the way, and evaluated.
 
-Settings, all JSON, the last two optional:
+Settings, all JSON, the last two optional (and `moments` among those of terms):
 
     config         fields of `mixreg.training.config.Config`; the others have their defaults
     rescale        values of α for which the trained network is also evaluated rescaled (eq. testmodif)
-    terms          {samples, epochs}: after these epochs, the terms of Theorem 3 on the first training samples
+    terms          {samples, epochs, moments}: after these epochs, the terms of Theorem 3 on the first training
+                   samples, with the moments of the "training set" or, without `moments`, of these samples alone
     corruptions    {source, images}: measures under corruption, by severity; source "generated" makes them
                    from the first test images, otherwise it is a folder in CIFAR-C's layout
 
@@ -15,6 +16,8 @@ The result holds `log` (a record per epoch), `test` (measures by predictor: plai
 from __future__ import annotations
 
 import json
+import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +35,10 @@ from mixreg.data.shifted import ShiftedSet, open_shifted
 from mixreg.evaluation.shift import checked_batches
 from mixreg.evaluation.table import outputs
 from mixreg.experiments.experiment import Kind, Progress, rounded
+from mixreg.experiments.moments import moments_of
 from mixreg.experiments.training import device, train_quietly
 from mixreg.prediction.rescaled import Rescaled
+from mixreg.theory.moments import DataMoments
 from mixreg.training.array_batches import ArrayBatches
 from mixreg.training.batches import Batches
 from mixreg.training.config import Config
@@ -51,11 +56,16 @@ def trained_network(settings: dict[str, Any], folder: Path, progress: Progress) 
     """Carry out such a run, or resume it."""
     config = Config(**settings["config"])
     terms = settings.get("terms")
+    moments: DataMoments | None = None
 
     def measure_terms(trainer: Trainer, epoch: int) -> dict[str, Any]:
+        nonlocal moments
         if terms is None or epoch not in terms["epochs"]:
             return {}
-        return {"terms": term_values(trainer, terms["samples"])}
+        batches = _checked(trainer, terms["samples"])
+        # Of a run's data, which do not change: computed once.
+        moments = moments or moments_of(terms, batches, terms["samples"])
+        return {"terms": term_values(trainer, batches, terms["samples"], moments)}
 
     # Whatever is wrong with them is found before anything is trained.
     corruptions = settings.get("corruptions")
@@ -80,19 +90,34 @@ def predictors(trained: Trained, alphas: list[float]) -> dict[str, nn.Module]:
     return models
 
 
-def term_values(trainer: Trainer, samples: int) -> dict[str, float]:
-    """R1 … R4 and the loss on modified data, over the first training samples as a training set of their own."""
+def _checked(trainer: Trainer, samples: int) -> ArrayBatches:
+    """The data of a run, if it has these samples."""
     batches = trainer.batches
     if not isinstance(batches, ArrayBatches):
         raise ValueError("the terms of Theorem 3 are measured on datasets in memory")
     if samples > len(batches.y):
         raise ValueError(f"terms are asked for on {samples} samples, of {len(batches.y)} there are")
+    return batches
+
+
+def term_values(trainer: Trainer, batches: ArrayBatches, samples: int, moments: DataMoments) -> dict[str, float | None]:
+    """R1 … R4 and the loss on modified data, over the first training samples; None where a term does not exist.
+
+    Args:
+        trainer: whose network is measured.
+        batches: its data.
+        samples: how many.
+        moments: of what the samples are a part of.
+    """
     place = next(trainer.net.parameters()).device
     x, y = batches.scaled(batches.x[:samples]).to(place), batches.y[:samples].to(place)
     generator = torch.Generator().manual_seed(trainer.config.seed)
-    found = risk.quadratic(trainer.net, x, y, trainer.config.alpha, generator=generator)
-    names = ("base", "r1", "r2", "r3", "r4", "total")
-    return {name: float(getattr(found, name)) for name in names}
+    with warnings.catch_warnings():
+        # None says it too.
+        warnings.filterwarnings("ignore", "R1 and R3 do not exist apart")
+        found = risk.quadratic(trainer.net, x, y, trainer.config.alpha, moments=moments, generator=generator)
+    values = {name: float(getattr(found, name)) for name in ("base", "r1", "r2", "r3", "r4", "total")}
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def _log(folder: Path) -> list[dict[str, Any]]:

@@ -8,6 +8,10 @@
 
 with p = softmax(u) and s = sigmoid(u). Inverses of ℓuu are pseudo-inverses: diag(p) − ppᵀ has the null vector 1. On the
 complement of 1 its inverse is diag(1/p), so with the projection Π = I − 11ᵀ/c its pseudo-inverse is Π diag(1/p) Π.
+
+**Confident predictions.** As p − p² the diagonal of diag(p) − ppᵀ cancels where p is near 1; as p_k Σ_{j≠k} p_j it
+keeps all its digits, and every row still sums to 0. Where ℓuu⁺ is only applied to vectors in the range of ℓuu, any
+symmetric G with ℓuu G ℓuu = ℓuu does: diag(1/p) itself, which the projection would fill with the largest 1/p.
 """
 
 from __future__ import annotations
@@ -51,9 +55,20 @@ class Loss(ABC):
         """The pseudo-inverse of ℓuu: n × c × c.
 
         Second derivatives carry rounding of the size of the loss's own numbers: eigenvalues below are taken for 0.
+        Where ℓuu is diagonal (a sum of losses, one for each output) every entry has digits of its own.
         """
         matrix = self.uu(y, u)
-        return torch.linalg.pinv(matrix, rtol=torch.finfo(matrix.dtype).eps ** 0.6, hermitian=True)
+        diagonal = matrix.diagonal(dim1=1, dim2=2)
+        entries = torch.diag_embed(torch.where(diagonal == 0, 0.0, 1 / diagonal))
+        is_diagonal = (matrix == torch.diag_embed(diagonal)).all(2).all(1).reshape(-1, 1, 1)
+        if bool(is_diagonal.all()):
+            return entries
+        inverse = torch.linalg.pinv(matrix, rtol=torch.finfo(matrix.dtype).eps ** 0.6, hermitian=True)
+        return torch.where(is_diagonal, entries, inverse)
+
+    def generalised_inverse(self, y: Tensor, u: Tensor) -> Tensor:
+        """A symmetric G with ℓuu G ℓuu = ℓuu: n × c × c, infinite where ℓuu is too small to be inverted."""
+        return self.uu_inverse(y, u)
 
     @abstractmethod
     def along(self, y: Tensor, u: Tensor, dy: Tensor, du: Tensor) -> Tensor:
@@ -75,7 +90,8 @@ class CrossEntropy(Loss):
 
     def uu(self, y: Tensor, u: Tensor) -> Tensor:
         p = torch.softmax(u, 1)
-        return torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)
+        others = (1 - _identity(u)) * p.unsqueeze(2) * p.unsqueeze(1)
+        return torch.diag_embed(others.sum(2)) - others
 
     def uy(self, y: Tensor, u: Tensor) -> Tensor:
         return -_identity(u)
@@ -89,6 +105,9 @@ class CrossEntropy(Loss):
         odds = torch.diag_embed((-torch.log_softmax(u, 1)).clamp(max=largest).exp())
         odds = odds - odds.mean(1, keepdim=True)
         return odds - odds.mean(2, keepdim=True)
+
+    def generalised_inverse(self, y: Tensor, u: Tensor) -> Tensor:
+        return torch.diag_embed((-torch.log_softmax(u, 1)).exp())
 
     def along(self, y: Tensor, u: Tensor, dy: Tensor, du: Tensor) -> Tensor:
         p = torch.softmax(u, 1)
@@ -118,6 +137,9 @@ class Logistic(Loss):
         # 1 / (s (1 − s)) = 2 + e^u + e^−u
         size = u.abs().clamp(max=0.8 * math.log(torch.finfo(u.dtype).max))
         return torch.diag_embed(2 + size.exp() + (-size).exp())
+
+    def generalised_inverse(self, y: Tensor, u: Tensor) -> Tensor:
+        return torch.diag_embed(2 + u.exp() + (-u).exp())
 
     def along(self, y: Tensor, u: Tensor, dy: Tensor, du: Tensor) -> Tensor:
         return (0.5 * torch.sigmoid(u) * torch.sigmoid(-u) * du.square() - dy * du).sum(1)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixreg._support.structure import common_dtype, validate_batch
+from mixreg._support.structure import common_dtype, require_plain, validate_batch
 
 
 def is_class_index(y: Tensor) -> bool:
@@ -35,6 +35,7 @@ def validate_targets(y: Tensor, num_classes: int | None) -> None:
         raise TypeError(f"targets must be a tensor, got {type(y).__name__}")
     if y.is_complex():
         raise TypeError(f"targets must be real, got dtype {y.dtype}")
+    require_plain(y, "the targets' tensor")
     if y.ndim == 0:
         raise ValueError("targets must have a batch dimension, got a single number")
     if is_class_index(y):

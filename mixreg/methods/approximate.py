@@ -30,7 +30,7 @@ from mixreg._support.random import permutation, signs
 from mixreg._support.structure import common_dtype, validate_batch
 from mixreg.losses import SampleLoss, require_curvature, require_known, resolve
 from mixreg.losses.targets import binary_values, checked_values, is_class_index, require_probabilities
-from mixreg.methods.method import Criterion, Method, Rows, Setting, WithAlpha
+from mixreg.methods.method import Criterion, Method, Rows, Setting, WithMixupRule
 from mixreg.theory.modified import shrink
 from mixreg.theory.moments import DataMoments
 
@@ -44,7 +44,7 @@ class Perturbed(NamedTuple):
     epsilon: Tensor
 
 
-class ApproximateMixup(WithAlpha, Criterion):
+class ApproximateMixup(WithMixupRule, Criterion):
     """A loss for training: `ApproximateMixup(alpha=1.0, moments=m)(net, x, y).backward()`.
 
     Args:
@@ -145,7 +145,7 @@ class ApproximateMixup(WithAlpha, Criterion):
         sigma, gamma = math.sqrt(self.forms.var), math.sqrt(self.forms.gamma2)
         centred = data - mean.to(data.dtype)
         weight = (gamma * sign).to(data.dtype).reshape(-1, *[1] * (data.ndim - 1))
-        return centred[partner].mul_(weight).add_(centred, alpha=sigma)
+        return centred.index_select(0, partner).mul_(weight).add_(centred, alpha=sigma)
 
     def __repr__(self) -> str:
         return f"ApproximateMixup(alpha={self.alpha}, loss={self.loss!r}, second_order={self.second_order})"

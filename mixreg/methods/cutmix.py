@@ -7,6 +7,9 @@ and θ = mean_p M_p ∈ [½, 1]. With the partner j uniform over the data,
     x̂_p = M_p x_{ip} + (1 − M_p) x_{jp}        E[x̂_p | i] = x̄_p + m_p (x_{ip} − x̄_p),       m_p = E M_p,
     ŷ   = θ y_i + (1 − θ) y_j                   E[ŷ | i]  = ȳ + θ̄ (y_i − ȳ),                  θ̄ = E θ = mean_p m_p.
 
+Dense targets (segmentation masks, n × H × W, and anything else with the image's last two dimensions) are not mixed by
+area but cut with the same box: every pixel keeps the label of the image it came from.
+
 So a network trained with CutMix has learnt a map from inputs that are shrunk pixel by pixel, the less the nearer to the
 corners, which boxes rarely reach: its rule has the map m as the share of inputs and θ̄ as that of outputs.
 """
@@ -17,7 +20,7 @@ import torch
 from torch import Tensor
 
 from mixreg._support.random import permutation
-from mixreg._support.structure import common_dtype
+from mixreg._support.structure import common_dtype, of_kind
 from mixreg.losses.targets import checked_values, validate_num_classes
 from mixreg.methods.method import Augmentation, Rows
 from mixreg.methods.pairing import Pairing, mix
@@ -44,7 +47,10 @@ class CutMix(Augmentation):
         self.alpha, self.num_classes, self.generator = alpha, validate_num_classes(num_classes), generator
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
-        """A batch with boxes of other images; x: n × … × height × width."""
+        """A batch with boxes of other images.
+
+        x: n × … × height × width; y: n integer labels, n × … targets, or dense ones, … × height × width.
+        """
         if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 3:
             given = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
             raise TypeError(f"CutMix takes floating-point images n × … × height × width, got {given}")
@@ -59,8 +65,9 @@ class CutMix(Augmentation):
         share = torch.where(covers_most, height * width - area, area).double() / (height * width)
         # Where the box is the larger part, it is what stays.
         replaced = boxes.masks(height, width) ^ covers_most.reshape(-1, 1, 1)
-        replaced = replaced.to(x.device).reshape(n, *[1] * (x.ndim - 3), height, width)
-        mixed = torch.where(replaced, x.index_select(0, partner.to(x.device)), x)
+        mixed = _pasted(x, partner, replaced)
+        if values.ndim > 2 and values.shape[-2:] == x.shape[-2:]:
+            return mixed, _pasted(values, partner, replaced)
         return mixed, mix(values, Pairing(partner, share.to(common_dtype(x))))
 
     def rule(self, moments: DataMoments) -> Rule:
@@ -70,3 +77,10 @@ class CutMix(Augmentation):
 
     def __repr__(self) -> str:
         return f"CutMix(alpha={self.alpha}, num_classes={self.num_classes})"
+
+
+def _pasted(x: Tensor, partner: Tensor, replaced: Tensor) -> Tensor:
+    """x with the partner's pixels where `replaced` (n × height × width) says so; x: n × … × height × width."""
+    where = replaced.to(x.device).reshape(len(x), *[1] * (x.ndim - 3), *replaced.shape[1:])
+    # x before its partners: the result has the memory format of the first.
+    return of_kind(x, torch.where(~where, x, x.index_select(0, partner.to(x.device))))

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mixreg.losses.targets import checked_values, validate_num_classes
-from mixreg.methods.method import Augmentation, Rows
-from mixreg.prediction.rescaled import Rescaled
+from mixreg.methods.method import Augmentation, Rows, WithMixupControl
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
 
 
-class EmpiricalRisk(Augmentation):
+class EmpiricalRisk(WithMixupControl, Augmentation):
     """Changes nothing.
 
     Args:
-        alpha: of the rule that `predictor` applies all the same: Mixup's, which hurts here and is the paper's control.
+        alpha: of the rule that tables apply all the same: Mixup's, which hurts here and is the paper's control.
         num_classes: needed when targets are integer labels, which become one-hot.
     """
 
@@ -34,7 +31,3 @@ class EmpiricalRisk(Augmentation):
     def rule(self, moments: DataMoments) -> Rule:
         """The identity."""
         return Rule(1.0, 1.0, moments.x_mean, moments.y_mean)
-
-    def predictor(self, net: nn.Module, moments: DataMoments, further: Mapping[str, Tensor] | None = None) -> nn.Module:
-        """The network with Mixup's rule, as a control."""
-        return Rescaled(net, self.alpha, moments.x_mean, moments.y_mean)

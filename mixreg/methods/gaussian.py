@@ -17,11 +17,11 @@ from torch import Tensor
 
 from mixreg._support.random import normal
 from mixreg.losses.targets import checked_values
-from mixreg.methods.method import Rows, WithMoments
+from mixreg.methods.method import Rows, WithMixupRule, WithMoments
 from mixreg.theory.modified import shrink
 
 
-class GaussianMixup(WithMoments):
+class GaussianMixup(WithMixupRule, WithMoments):
     """Gaussian noise with Mixup's covariances on Mixup's modified data: `x, y = GaussianMixup(1.0, moments)(x, y)`."""
 
     name = "gaussian"

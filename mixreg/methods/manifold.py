@@ -24,18 +24,19 @@ from mixreg._autodiff.layers import INPUT, changing_input, find_layer, first_lay
 from mixreg._autodiff.network import uncompiled, unwrapped
 from mixreg._support.processes import world_size
 from mixreg._support.random import integers, uniform
-from mixreg.losses import cross_entropy
+from mixreg._support.structure import require_plain
 from mixreg.losses.targets import require_equally_many, to_values, validate_num_classes
-from mixreg.methods.method import Method, Rows, Setting, WithAlpha
+from mixreg.methods.method import Comparing, Method, Rows, Setting
 from mixreg.methods.pairing import Pairing, mix
 from mixreg.prediction.hidden import RescaledManifold, hidden_means
+from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
 from mixreg.theory.numerics import draw_smaller_part
 
 _HIDDEN = "hidden."
 
 
-class ManifoldMixup(WithAlpha):
+class ManifoldMixup(Comparing):
     """Mixes at a random layer: `logits, targets = ManifoldMixup(["", "layer1"], alpha=2.0, num_classes=10)(net, x, y)`.
 
     Args:
@@ -58,7 +59,7 @@ class ManifoldMixup(WithAlpha):
     ) -> None:
         if layers is not None and not layers:
             raise ValueError("give at least one layer to mix at; '' is the input")
-        self.layers = None if layers is None else [INPUT if layer == "input" else layer for layer in layers]
+        self.layers = None if layers is None else list(layers)
         self.alpha, self.num_classes, self.generator = alpha, validate_num_classes(num_classes), generator
 
     @classmethod
@@ -70,10 +71,13 @@ class ManifoldMixup(WithAlpha):
 
     def choose_layers(self, net: nn.Module) -> list[str]:
         """Where it mixes: what it was told, or the input and the first two blocks of `net`."""
+        net = unwrapped(net)
         if self.layers is None:
-            self.layers = first_layers(unwrapped(net))
+            self.layers = first_layers(net)
+        known = dict(net.named_modules())
+        self.layers = [INPUT if layer == "input" and layer not in known else layer for layer in self.layers]
         for layer in self.layers:
-            find_layer(unwrapped(net), layer)
+            find_layer(net, layer)
         return self.layers
 
     def __call__(self, net: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,33 +86,36 @@ class ManifoldMixup(WithAlpha):
         x: n × …, y: n integer labels or n × … targets.
         """
         self.choose_layers(net)
-        return self._outputs(net, self.draw(x, y, self._current_generator()))
+        return self.logits_and_targets(net, self.draw(x, y, self._current_generator()))
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         """x, y, the layer, a number by which rows are paired, and the partner's share."""
         if self.layers is None:
             raise ValueError("ManifoldMixup has no layers to choose from yet: call choose_layers(net)")
+        if not isinstance(x, Tensor):
+            raise TypeError(f"ManifoldMixup takes inputs of one tensor, got {type(x).__name__}")
+        require_plain(x, "x")
         values = to_values(y, self.num_classes, x.dtype if x.is_floating_point() else None)
         n, device = require_equally_many(len(x), values), x.device
         layer = integers(len(self.layers), (), generator, device).expand(n)
         share = draw_smaller_part(self.alpha, (n,), generator, values.dtype).to(device)
         return x, values, layer, uniform((n,), generator, device=device), share
 
-    def losses_and_logits(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor | None]:
-        logits, targets = self._outputs(net, rows)
-        return cross_entropy(targets, logits), logits.detach()
-
-    def _outputs(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor]:
-        assert self.layers is not None
+    def logits_and_targets(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor]:
         x, y, layer, key, share = rows
         pairing = Pairing(key.argsort(), share)
-        return mixed_outputs(net, self.layers[int(layer[0])], x, pairing), mix(y, pairing)
+        chosen = (self.layers or [INPUT])[int(layer[0])]
+        return mixed_outputs(net, chosen, x, pairing), mix(y, pairing)
 
     def shown(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """With the input as the layer: the mixed batch."""
         x, y, _, key, share = rows
         pairing = Pairing(key.argsort(), share)
         return mix(x, pairing), mix(y, pairing)
+
+    def rule(self, moments: DataMoments) -> Rule | None:
+        """Mixup's, where it mixes the input; at hidden layers there is none on inputs (see `predictor`)."""
+        return Rule.of_mixup(self.alpha, moments.x_mean, moments.y_mean) if self.layers == [INPUT] else None
 
     def further_means(self, net: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
         """h̄ of every layer."""

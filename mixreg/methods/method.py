@@ -79,7 +79,7 @@ class Method(Random):
 
     def losses(self, net: Network, rows: Rows) -> Tensor:
         """The loss of each row, n."""
-        return self.losses_and_logits(net, rows)[0]
+        raise NotImplementedError(f"{type(self).__name__} puts no loss on its rows")
 
     def losses_and_logits(self, net: Network, rows: Rows) -> tuple[Tensor, Tensor | None]:
         """The same, with what the network made of each row where that is at hand: for the training accuracy."""
@@ -112,6 +112,10 @@ class Method(Random):
         rule = self.rule(moments) or Rule(1.0, 1.0, moments.x_mean, moments.y_mean)
         return Rescaled(net, rule=rule)
 
+    def compared(self, net: nn.Module, moments: DataMoments, further: Mapping[str, Tensor] | None = None) -> nn.Module:
+        """What tables call "rescaled": the predictor, or a control where a method has one; arguments as there."""
+        return self.predictor(net, moments, further)
+
 
 class Criterion(Method):
     """A method that is a loss of the network: `method(net, x, y).backward()`."""
@@ -138,16 +142,46 @@ class WithAlpha(Method):
     def _checked_forms(self, alpha: float) -> ScalarForms:
         return scalar_forms(alpha, type(self).__name__)
 
-    def rule(self, moments: DataMoments) -> Rule | None:
+
+class WithMixupRule(WithAlpha):
+    """A method that on average shows what Mixup shows: x̃ and ỹ."""
+
+    def rule(self, moments: DataMoments) -> Rule:
         return Rule.of_mixup(self.alpha, moments.x_mean, moments.y_mean)
 
 
-class Augmentation(WithAlpha):
+class WithMixupControl(WithAlpha):
+    """A method that tables show rescaled by Mixup's rule, which is not its own: the paper's control."""
+
+    def compared(self, net: nn.Module, moments: DataMoments, further: Mapping[str, Tensor] | None = None) -> nn.Module:
+        return Rescaled(net, self.alpha, moments.x_mean, moments.y_mean)
+
+
+class Comparing(WithAlpha):
+    """A method that compares what the network makes of its rows with targets, by cross-entropy."""
+
+    def logits_and_targets(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor]:
+        """What the network makes of rows, and what it is compared with."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it compares")
+
+    def losses(self, net: Any, rows: Rows) -> Tensor:
+        logits, targets = self.logits_and_targets(net, rows)
+        return cross_entropy(targets, logits)
+
+    def losses_and_logits(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor | None]:
+        if type(self).losses is not Comparing.losses:
+            return self.losses(net, rows), None
+        logits, targets = self.logits_and_targets(net, rows)
+        return cross_entropy(targets, logits), logits.detach()
+
+
+class Augmentation(Comparing):
     """A method that changes (x, y), and compares what the network makes of the one with the other."""
 
-    def __call__(self, x: Any, y: Any = None) -> Any:
+    def __call__(self, x: Any, y: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Change one batch, given as `x, y` or as one pair."""
-        return self.draw(*self._pair(x, y), self._current_generator())
+        x, y = self.draw(*self._pair(x, y), self._current_generator())
+        return x, y
 
     def _pair(self, x: Any, y: Any) -> tuple[Any, Any]:
         if y is not None:
@@ -169,10 +203,9 @@ class Augmentation(WithAlpha):
             )
         return default_collate(samples)
 
-    def losses_and_logits(self, net: Network, rows: Rows) -> tuple[Tensor, Tensor | None]:
+    def logits_and_targets(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor]:
         x, y = rows
-        logits = net(x)
-        return cross_entropy(y, logits), logits.detach()
+        return net(x), y
 
 
 class WithMoments(Augmentation):
@@ -186,6 +219,11 @@ class WithMoments(Augmentation):
 
     def __init__(self, alpha: float, moments: DataMoments, generator: Generator | None = None) -> None:
         self.alpha, self.moments, self.generator = alpha, moments, generator
+
+    @property
+    def num_classes(self) -> int | None:
+        """c, if targets are integer labels."""
+        return self.moments.num_classes
 
     @classmethod
     def build(cls, setting: Setting) -> Method:

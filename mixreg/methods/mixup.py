@@ -17,12 +17,12 @@ from torch import Tensor
 from mixreg._support.memory import Recycler
 from mixreg._support.structure import common_dtype, leaves, rebuild
 from mixreg.losses.targets import LARGEST_TABLE, checked_values, is_class_index, validate_num_classes
-from mixreg.methods.method import Augmentation
+from mixreg.methods.method import Augmentation, WithMixupRule
 from mixreg.methods.pairing import draw_pairing, mix, mix_one_hot_
 from mixreg.theory.theta import Theta
 
 
-class Mixup(Augmentation):
+class Mixup(WithMixupRule, Augmentation):
     """Mixes a batch: `x, y = Mixup(alpha=1.0, num_classes=10)(x, y)`.
 
     Args:
@@ -78,7 +78,6 @@ class Mixup(Augmentation):
         return self._mix(x, y, self._current_generator(), inplace=True)
 
     def draw(self, x: Any, y: Tensor, generator: torch.Generator | None = None) -> tuple[Any, Tensor]:
-        """A mixed batch."""
         return self._mix(x, y, generator, inplace=False)
 
     def _mix(self, x: Any, y: Tensor, generator: torch.Generator | None, inplace: bool) -> tuple[Any, Tensor]:
@@ -112,6 +111,14 @@ class Mixup(Augmentation):
 
 
 def _require_writable(x: Any) -> None:
+    """All of them, before the first is mixed: a batch is changed whole or not at all."""
     for name, tensor in leaves(x):
-        if tensor.requires_grad and tensor.is_leaf and torch.is_grad_enabled():
-            raise ValueError(f"{name} requires gradients and cannot be mixed in place; use inplace=False")
+        reason = ""
+        if tensor.requires_grad and torch.is_grad_enabled() and tensor.is_leaf:
+            reason = "requires gradients"
+        elif torch._debug_has_internal_overlap(tensor) == 1:
+            reason = "is expanded, so that several samples share their memory,"
+        elif tensor.is_inference() and not torch.is_inference_mode_enabled():
+            reason = "was made in inference mode"
+        if reason:
+            raise ValueError(f"{name} {reason} and cannot be mixed in place; use inplace=False")

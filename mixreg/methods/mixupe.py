@@ -26,11 +26,11 @@ from mixreg._autodiff.tangents import tangents_inside
 from mixreg._support.numbers import require_weight
 from mixreg.losses import SampleLoss, resolve, sample_losses
 from mixreg.losses.targets import checked_values, validate_num_classes
-from mixreg.methods.method import Criterion, Method, Rows, Setting, WithAlpha
+from mixreg.methods.method import Criterion, Method, Rows, Setting, WithMixupRule
 from mixreg.methods.pairing import mixed_copy
 
 
-class MixupE(WithAlpha, Criterion):
+class MixupE(WithMixupRule, Criterion):
     """The loss of a batch: `MixupE(1.0, x_mean, num_classes=10)(net, x, y).backward()`.
 
     Args:

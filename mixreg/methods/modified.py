@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from mixreg.losses.targets import checked_values
-from mixreg.methods.method import Rows, WithMoments
+from mixreg.methods.method import Rows, WithMixupRule, WithMoments
 from mixreg.theory.modified import shrink
 
 
-class ModifiedData(WithMoments):
+class ModifiedData(WithMixupRule, WithMoments):
     """x̃ = x̄ + θ̄ (x − x̄) and ỹ = ȳ + θ̄ (y − ȳ): `x, y = ModifiedData(1.0, moments)(x, y)`."""
 
     name = "modified"

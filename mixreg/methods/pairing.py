@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mixreg._support.memory import WORTHWHILE_BYTES
 from mixreg._support.random import permutation
-from mixreg._support.structure import common_dtype
+from mixreg._support.structure import common_dtype, of_kind
 from mixreg.theory.numerics import draw_smaller_part
 
 # Per-sample elements from which a loop of single-sample `lerp`s beats gather + `lerp` on a CPU
@@ -77,7 +77,11 @@ def mix(
         inplace: overwrite and return `x`.
         allocate: gives uninitialised memory like a CPU tensor's.
     """
-    if x.is_cpu and not (x.requires_grad and torch.is_grad_enabled()):
+    return of_kind(x, _mix(x, pairing, inplace, allocate))
+
+
+def _mix(x: Tensor, pairing: Pairing, inplace: bool, allocate: Callable[[Tensor], Tensor]) -> Tensor:
+    if x.is_cpu and not torch.compiler.is_compiling() and not (x.requires_grad and torch.is_grad_enabled()):
         if x.shape[1:].numel() >= LOOP_FROM_ELEMENTS:
             return _mix_along_cycles_(x, pairing) if inplace else _mix_samples(x, pairing, allocate(x))
         if pairing.share.dtype == x.dtype and x.is_contiguous() and x.numel() > 0:

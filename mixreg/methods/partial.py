@@ -30,8 +30,9 @@ from mixreg.methods.pairing import draw_pairing, mix
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
 
-Outputs = Literal["own", "same", "independent"]
-PARTS: dict[str, tuple[bool, Outputs]] = {
+MixedOutputs = Literal["own", "same", "independent"]
+PARTS: dict[str, tuple[bool, MixedOutputs]] = {
+    "both": (True, "same"),
     "inputs": (True, "own"),
     "outputs": (False, "same"),
     "independent": (True, "independent"),
@@ -42,7 +43,7 @@ class PartialMixup(Augmentation):
     """Mixup of some parts: `x, y = PartialMixup("inputs", alpha=1.0, num_classes=10)(x, y)`.
 
     Args:
-        parts: "inputs", "outputs", or "independent" (both, with partners and shares of their own).
+        parts: "inputs", "outputs", "independent" (both, with partners and shares of their own), or "both" (Mixup).
         alpha: in [0, ∞].
         num_classes: needed when targets are integer labels, which become soft labels.
         generator: random number generator; by default PyTorch's global one.
@@ -56,7 +57,7 @@ class PartialMixup(Augmentation):
         generator: torch.Generator | None = None,
     ) -> None:
         if parts not in PARTS:
-            raise ValueError(f"unknown parts {parts!r}; known are {', '.join(PARTS)}; all of them together: Mixup")
+            raise ValueError(f"unknown parts {parts!r}; known are {', '.join(PARTS)}")
         self.parts, self.alpha = parts, alpha
         self.num_classes, self.generator = validate_num_classes(num_classes), generator
 

@@ -17,7 +17,6 @@ from mixreg.losses import SampleLoss, sample_losses
 from mixreg.losses.targets import checked_values, validate_num_classes
 from mixreg.methods.method import Criterion, Rows, WithAlpha
 from mixreg.methods.pairing import mixed_copy
-from mixreg.theory.moments import DataMoments
 
 
 class RegMixup(WithAlpha, Criterion):
@@ -55,7 +54,3 @@ class RegMixup(WithAlpha, Criterion):
         u = outputs_of(net, torch.cat([x, mixed_x]))
         plain, mixed = sample_losses(self.loss, torch.cat([y, mixed_y]), u).split(len(x))
         return plain + self.weight * mixed
-
-    def rule(self, moments: DataMoments) -> None:
-        """None: half of what the network sees is the data as it is."""
-        return None

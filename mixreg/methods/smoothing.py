@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mixreg.losses.targets import checked_values
-from mixreg.methods.method import Rows, WithMoments
-from mixreg.prediction.rescaled import Rescaled
+from mixreg.methods.method import Rows, WithMixupControl, WithMoments
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
 from mixreg.theory.smoothing import smooth_labels
 
 
-class MeanLabelSmoothing(WithMoments):
+class MeanLabelSmoothing(WithMixupControl, WithMoments):
     """ỹ = ȳ + θ̄ (y − ȳ), inputs as they are: `x, y = MeanLabelSmoothing(1.0, moments)(x, y)`."""
 
     name = "smoothing"
@@ -28,7 +25,3 @@ class MeanLabelSmoothing(WithMoments):
     def rule(self, moments: DataMoments) -> Rule:
         """Outputs only."""
         return Rule(1.0, self.forms.mean, moments.x_mean, moments.y_mean)
-
-    def predictor(self, net: nn.Module, moments: DataMoments, further: Mapping[str, Tensor] | None = None) -> nn.Module:
-        """The network with Mixup's whole rule, as a control."""
-        return Rescaled(net, self.alpha, moments.x_mean, moments.y_mean)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mixreg._autodiff.layers import changing_input
+from mixreg._autodiff.layers import changing_input, first_layers
 from mixreg._autodiff.network import evaluating, uncompiled, unwrapped
 from mixreg.prediction.rescaled import Rescaled
 from mixreg.theory.modified import shrink
@@ -75,6 +75,21 @@ class RescaledManifold(Rescaled):
         super().__init__(uncompiled(net), alpha, means, y_mean)
         self.layers = list(means)
 
+    @classmethod
+    def from_loader(
+        cls,
+        net: nn.Module,
+        loader: Iterable[Any],
+        alpha: float,
+        num_classes: int | None = None,
+        layers: Sequence[str] | None = None,
+    ) -> RescaledManifold:
+        """Wrap `net` with means of its training loader, gone through twice; by default at Manifold Mixup's layers."""
+        means = hidden_means(net, layers or first_layers(unwrapped(net)), loader)
+        return cls(net, alpha, means, DataMoments.from_loader(loader, num_classes).y_mean)
+
+    # Compilers do not see that hooks come and go between the layers' passes.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         """pred(x) of the module's head, averaged over layers."""
         means, predictions = self._means(), []

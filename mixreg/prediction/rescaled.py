@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mixreg._autodiff.network import unwrapped
 from mixreg._support.structure import leaves
 from mixreg.prediction.rule import Rule, Share, require_output, shrink_tree
 from mixreg.theory.boxes import own_share
@@ -37,6 +39,9 @@ class Rescaled(nn.Module):
 
     y_mean: Tensor
     x_share_map: Tensor
+    # What the network calls its input, and its inputs if they are several by name: for calls by keyword.
+    _first: str | None = None
+    _named: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -51,10 +56,13 @@ class Rescaled(nn.Module):
         if not isinstance(net, nn.Module):
             raise TypeError(f"net must be a torch.nn.Module, got {type(net).__name__}")
         self.net = net
+        self._first = first_parameter(unwrapped(net).forward)
         self._alpha: float | None = None
         if rule is None:
             if alpha is None or x_mean is None or y_mean is None:
-                raise TypeError("Rescaled needs alpha, x_mean and y_mean, or a rule")
+                raise TypeError(
+                    "Rescaled needs alpha, x_mean and y_mean, or a rule; a method that has none is used as it is"
+                )
             rule = Rule.of_mixup(alpha, x_mean, y_mean)
             self._alpha = scalar_forms(alpha, "Rescaled").alpha
         elif not (alpha is None and x_mean is None and y_mean is None):
@@ -70,6 +78,7 @@ class Rescaled(nn.Module):
             self._x_share = rule.x_share
         # One buffer "x_mean", or for several input tensors "x_mean_0", "x_mean_1", …: expression in x -> buffer.
         self._x_buffers: dict[str, str] = {}
+        self._named = tuple(rule.x_mean) if isinstance(rule.x_mean, dict) else ()
         for index, (name, mean) in enumerate(leaves(rule.x_mean, "x")):
             self._x_buffers[name] = "x_mean" if mean is rule.x_mean else f"x_mean_{index}"
             self.register_buffer(self._x_buffers[name], _as_buffer(mean, f"the mean of {name}", like))
@@ -85,9 +94,18 @@ class Rescaled(nn.Module):
         moments = DataMoments.from_loader(loader, num_classes)
         return cls(net, alpha, moments.x_mean, moments.y_mean)
 
-    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """pred(x); x as the network takes it, further arguments reach it unchanged."""
+    def forward(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
+        """pred(x); x as the network takes it, first or by its name; further arguments reach it unchanged."""
+        if x is None and not args:
+            return self._stretched(self.net(**self._shrunk_by_name(kwargs)))
         return self._stretched(self.net(shrink_tree(x, self._means(), self.x_share), *args, **kwargs))
+
+    def _shrunk_by_name(self, given: dict[str, Any]) -> dict[str, Any]:
+        if self._named and all(name in given for name in self._named):
+            # As many keywords as there are means.
+            return given | shrink_tree({name: given[name] for name in self._named}, self._means(), self.x_share)
+        name = input_among(given, self._first)
+        return given | {name: shrink_tree(given[name], self._means(), self.x_share)}
 
     def _means(self) -> dict[str, Tensor]:
         return {name: getattr(self, buffer) for name, buffer in self._x_buffers.items()}
@@ -128,7 +146,13 @@ class Rescaled(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         """Take α and the shares from a `state_dict`."""
         alpha, self.y_share, x_share = state.tolist()
-        self._alpha, self._x_share = (None if math.isnan(n) else n for n in (alpha, x_share))
+        self._x_share = None if math.isnan(x_share) else x_share
+        # A map says nothing of the α it was made for, but to those who made it.
+        self._alpha = None if math.isnan(alpha) or not self._is_made_for(self._x_share) else alpha
+
+    @staticmethod
+    def _is_made_for(x_share: float | None) -> bool:
+        return x_share is not None
 
     def extra_repr(self) -> str:
         """Shown by `print(model)`."""
@@ -153,10 +177,37 @@ class RescaledCutMix(Rescaled):
         super().__init__(net, rule=Rule(share, float(share.mean()), x_mean, y_mean))
         self._alpha = float(alpha)
 
+    @staticmethod
+    def _is_made_for(x_share: float | None) -> bool:
+        return x_share is None
+
     def _set_alpha(self, alpha: float) -> None:
         share = own_share(alpha, *self.x_share_map.shape)
         self._alpha, self.y_share = alpha, float(share.mean())
         self.x_share_map.copy_(share)
+
+
+def first_parameter(function: Callable[..., Any]) -> str | None:
+    """What a function calls its first argument; None where it takes any, or does not say."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    first = next(iter(parameters), None)
+    is_one = first is not None and first.kind in (first.POSITIONAL_OR_KEYWORD, first.KEYWORD_ONLY)
+    return first.name if first is not None and is_one else None
+
+
+def input_among(given: Mapping[str, Any], first: str | None) -> str:
+    """Which of the keywords of a call is the network's input; `first`: what the network calls its first argument."""
+    if first is None and len(given) == 1:
+        return next(iter(given))
+    if first is None or first not in given:
+        raise TypeError(
+            f"the network was called without {'its input' if first is None else repr(first)}, with "
+            f"{', '.join(given) or 'nothing'}: give the input first, or by the name of the network's first argument"
+        )
+    return first
 
 
 def _as_buffer(value: Tensor, name: str, like: Tensor | None) -> Tensor:
@@ -164,7 +215,7 @@ def _as_buffer(value: Tensor, name: str, like: Tensor | None) -> Tensor:
     if not isinstance(value, Tensor) or not value.is_floating_point():
         given = value.dtype if isinstance(value, Tensor) else type(value).__name__
         raise TypeError(f"{name} must be a floating-point tensor, got {given}")
-    if not bool(torch.isfinite(value).all()):
+    if not value.is_meta and not bool(torch.isfinite(value).all()):
         raise ValueError(f"{name} holds non-finite values; the mean of the training data must be finite")
     value = value.detach().clone()
     return value if like is None else value.to(like.device, like.dtype)

@@ -30,7 +30,7 @@ from mixreg.theory.theta import scalar_forms
 Share = float | Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
     """How much of itself a sample keeps on average, and of what the rest is.
 
@@ -47,9 +47,17 @@ class Rule:
     y_mean: Tensor
 
     def __post_init__(self) -> None:
+        for name, share, kinds in (
+            ("inputs", self.x_share, (int, float, Tensor)),
+            ("outputs", self.y_share, (int, float)),
+        ):
+            if not isinstance(share, kinds) or isinstance(share, bool):
+                raise TypeError(f"the share of {name} must be a number, got {type(share).__name__}")
         if not 0 < self.y_share <= 1:
             raise ValueError(f"the share of outputs must lie in (0, 1], got {self.y_share!r}")
         share = self.x_share
+        if isinstance(share, Tensor) and share.is_meta:
+            return  # holds no numbers yet
         if not (bool(((share >= 0) & (share <= 1)).all()) if isinstance(share, Tensor) else 0 <= share <= 1):
             raise ValueError(f"the share of inputs must lie in [0, 1], got {share!r}")
 

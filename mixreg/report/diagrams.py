@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,31 +16,34 @@ OVER_COLOUR = "#e4818f"
 UNDER_COLOUR = "#9cc5e8"
 
 
-def reliability_diagram(axes: Axes, reliability: Reliability, title: str = "") -> None:
-    """Draw one diagram: bars of accuracy, the gap to the diagonal, and each bin's share of the samples below.
+def reliability_diagram(axes: Axes, reliability: Reliability, title: str = "", error: str | None = None) -> None:
+    """Draw one diagram: bars of accuracy, their gap to the confidence, and each bin's share of the samples.
 
-    Blue bars, dark and light together, reach up to the accuracy. Where the confidence is higher the difference stands
-    on top in red; where it is lower the difference is the light part.
+    A dark bar reaches up to its bin's accuracy, always. Hatching spans from there to the bin's confidence: red, above
+    the bar, where the network is over-confident, and light blue, on the bar, where it is under-confident.
+
+    Args:
+        axes: where to draw.
+        reliability: what to draw.
+        title: of the diagram.
+        error: what stands below the title; by default the ECE of what is drawn.
     """
-    lower, upper, count, confidence, accuracy = (
-        t.cpu().numpy()
-        for t in (
-            reliability.lower,
-            reliability.upper,
-            reliability.count,
-            reliability.confidence,
-            reliability.accuracy,
-        )
-    )
+    names = ("lower", "upper", "count", "confidence", "accuracy")
+    lower, upper, count, confidence, accuracy = (getattr(reliability, name).cpu().numpy() for name in names)
     width, middle = upper - lower, (lower + upper) / 2
     filled = count > 0
     axes.bar(
         middle[filled], accuracy[filled], width[filled], color=ACCURACY_COLOUR, edgecolor="white", label="accuracy"
     )
     over, under = filled & (confidence > accuracy), filled & (confidence < accuracy)
-    for gap, colour, label in ((over, OVER_COLOUR, "over-confident by"), (under, UNDER_COLOUR, "under-confident by")):
-        height = (confidence - accuracy)[gap]
-        axes.bar(middle[gap], height, width[gap], accuracy[gap], color=colour, edgecolor="white", label=label)
+    for gap, colour, face, label in (
+        (over, OVER_COLOUR, (OVER_COLOUR, 0.3), "over-confident by"),
+        # Not filled: below it a bar is seen to reach its accuracy.
+        (under, UNDER_COLOUR, "none", "under-confident by"),
+    ):
+        low, high = np.minimum(confidence, accuracy)[gap], np.maximum(confidence, accuracy)[gap]
+        look: dict[str, Any] = {"facecolor": face, "edgecolor": colour, "hatch": "////", "linewidth": 0}
+        axes.bar(middle[gap], high - low, width[gap], low, label=label, **look)
     axes.plot([0, 1], [0, 1], color="grey", linestyle="--", linewidth=1)
     axes.step(
         np.append(lower, 1.0),
@@ -50,5 +53,5 @@ def reliability_diagram(axes: Axes, reliability: Reliability, title: str = "") -
         linewidth=1,
         label="share of samples",
     )
-    ece = reliability.expected_error.item()
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", aspect="equal", title=f"{title}\nECE {100 * ece:.1f} %")
+    below = f"ECE {100 * reliability.expected_error.item():.1f} %" if error is None else error
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", aspect="equal", title=f"{title}\n{below}")

@@ -15,12 +15,14 @@ import numpy as np
 
 
 class Interval(NamedTuple):
-    """A mean and the half-width of its 95 % interval (NaN for a single repetition)."""
+    """A mean and the half-width of its 95 % interval (NaN for a single repetition); – in print if there is none."""
 
     mean: float
     half_width: float
 
     def __format__(self, spec: str) -> str:
+        if math.isnan(self.mean):
+            return "–"
         if math.isnan(self.half_width):
             return format(self.mean, spec)
         return f"{self.mean:{spec}} ± {self.half_width:{spec}}"

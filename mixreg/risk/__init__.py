@@ -9,20 +9,23 @@
 | `unmixed`    | Zhang et al. (2021), Lemma 3.1             | the same around unmixed data                        |
 
 `noise_regulariser`, `gaussian_noise` and `dropout_regulariser` go from chosen noise to the regulariser that it amounts
-to, and back.
+to, and back; covariances are numbers, vectors, matrices, `Diagonal` or `LowRank`.
 
 `loss` is "cross_entropy", "logistic", "squared_error" or a callable loss(y, u) on one sample. Networks are asked in
 evaluation mode. Values are float64 tensors of no dimension; no gradient is recorded (to train on the quadratic risk:
 `mixreg.ApproximateMixup`).
 """
 
+from mixreg.risk.covariances import Diagonal, LowRank
 from mixreg.risk.exact import Estimate, empirical, mixup, perturbed
 from mixreg.risk.noise_regularisers import NoiseRegulariser, dropout_regulariser, gaussian_noise, noise_regulariser
 from mixreg.risk.quadratic_risk import Quadratic, quadratic
 from mixreg.risk.unmixed_expansion import UnmixedExpansion, unmixed
 
 __all__ = [
+    "Diagonal",
     "Estimate",
+    "LowRank",
     "NoiseRegulariser",
     "Quadratic",
     "UnmixedExpansion",

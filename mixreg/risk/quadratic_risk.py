@@ -16,10 +16,15 @@ sample:
 
 and tr(ℓuu M A_i Mᵀ) = σ² (M a_i)ᵀ ℓuu (M a_i) + γ² ‖ℓuu^½ M L‖². R2 is a sum of second derivatives along a_i and along
 the columns of L (`mixreg.risk.directions`).
+
+**R1 + R3 needs no inverse; R1 and R3 do.** They exist apart where ℓuy B_iᵀ lies in the range of ℓuu. It does for
+cross-entropy, but N is of the size of 1/p: as predictions become confident R1 → ∞ and R3 → −∞, while their sum,
+`joint`, stays what it is. Where 1/p overflows, and where a loss is linear in its outputs (a hinge), R1 and R3 are NaN.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -28,25 +33,28 @@ from torch import Tensor
 from mixreg._autodiff.derivatives import jacobians
 from mixreg._autodiff.network import Network, evaluating
 from mixreg._autodiff.problem import Problem, check_problem
-from mixreg.losses import SampleLoss, require_curvature
+from mixreg.losses import Loss, SampleLoss
 from mixreg.risk.directions import EXACT_DIRECTIONS, PROBES, Directions, chunks, quadratic_form, samples_at_once
 from mixreg.theory.moments import DataMoments
-from mixreg.theory.perturbation import Perturbation
+from mixreg.theory.perturbation import Perturbation, Regressions
 
 # Condition number of ℓuu from which R1 is taken as what R3 leaves of R1 + R3.
 _SWAMPED = 1e6
+# Squared share of ℓuy B_iᵀ outside the range of ℓuu from which R1 and R3 do not exist apart.
+_MISSED = 1e-12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Quadratic:
     """The terms of Theorem 3, averaged over samples; float64 tensors of no dimension.
 
     Attributes:
         base: mean ℓ(ỹ_i, f(x̃_i)), the loss on modified data (eq. ermtild).
-        r1, r2, r3, r4: the regularisation terms.
+        r1, r2, r3, r4: the regularisation terms; R1 and R3 are NaN where they do not exist apart.
+        joint: R1 + R3 without any inverse, which is more than the sum of the two where predictions are confident.
         r2_stderr: of a randomised R2; 0 where R2 is exact.
-        total: the quadratic risk, from R1 + R3 without any inverse.
-        per_sample: each term before averaging, n.
+        total: the quadratic risk, base + joint + R2 + R4.
+        per_sample: base, r1, r2, r3, r4 and joint before averaging, n each.
     """
 
     base: Tensor
@@ -54,9 +62,15 @@ class Quadratic:
     r2: Tensor
     r3: Tensor
     r4: Tensor
+    joint: Tensor
     r2_stderr: Tensor
     total: Tensor
     per_sample: dict[str, Tensor]
+
+    def __repr__(self) -> str:
+        names = ("base", "r1", "r2", "r3", "r4", "joint", "r2_stderr", "total")
+        values = ", ".join(f"{name}={float(getattr(self, name)):.6g}" for name in names)
+        return f"Quadratic({values}; {len(self.per_sample['base'])} samples)"
 
 
 def quadratic(
@@ -88,70 +102,112 @@ def quadratic(
     """
     problem = check_problem(net, x, y, loss)
     perturbation = Perturbation(problem.x, problem.y, alpha, moments)
+    count, coordinates = problem.count, problem.x[0].numel()
+    if moments is None and count <= coordinates and perturbation.gamma2 > 0:
+        warnings.warn(
+            f"{count} samples of {coordinates} coordinates: least squares, and with it R1 and R3, interpolate so few; "
+            "if they are a part of the training set, give its moments=DataMoments(covariance=True)",
+            stacklevel=2,
+        )
     directions = Directions(perturbation, exact_directions, probes, generator)
-    with evaluating(net), torch.enable_grad():
-        return _terms(problem, perturbation, directions, samples_at_once(problem, chunk_size))
+    q, is_linear = terms(problem, perturbation, directions, samples_at_once(problem, chunk_size))
+    missing = q.per_sample["r1"].isnan().nonzero()
+    if len(missing):
+        warnings.warn(
+            f"R1 and R3 do not exist apart at {len(missing)} of {count} samples, the first is {int(missing[0])}: "
+            "there ℓuu is 0 in float64 where ℓuy is not (a network so confident that 1/p overflows, or a loss that is "
+            "linear in the outputs); joint = R1 + R3 and total need no inverse",
+            stacklevel=2,
+        )
+    if is_linear:
+        warnings.warn(
+            "this loss is piecewise linear at these samples, all of its second derivatives are 0: what its kinks add "
+            "to the risk is not in joint, R4 and total",
+            stacklevel=2,
+        )
+    return q
 
 
-def _terms(problem: Problem, perturbation: Perturbation, directions: Directions, size: int) -> Quadratic:
+def terms(problem: Problem, perturbation: Perturbation, directions: Directions, size: int) -> tuple[Quadratic, bool]:
+    """The terms, and whether the loss has no second derivative at any sample; `size` samples at once."""
     loss, var, gamma2 = problem.loss, perturbation.var, perturbation.gamma2
     white = perturbation.whitening
     yy, slopes = perturbation.yy, white.slopes
-    gram = slopes @ slopes.T
     names = ("base", "r1", "r2", "r3", "r4", "joint", "r2_variance")
     found: dict[str, list[Tensor]] = {name: [] for name in names}
     x_modified, y_modified = perturbation.x_modified, perturbation.y_modified
-    for rows in chunks(problem.count, size):
-        u, jacobian = jacobians(problem.net, x_modified[rows], rows.start)
-        y = y_modified[rows]
-        reg = perturbation.regressions(rows)
-        # In float64 whatever the network's precision: 1/p overflows early in float32.
-        precise = y.double(), u.double()
-        uu, uy, ell_yy = (_finite(part(*precise), rows.start) for part in (loss.uu, loss.uy, loss.yy))
-        inverse = loss.uu_inverse(*precise)
-        projected = (jacobian @ white.factor.to(jacobian.dtype)).double()
-        along_a = (jacobian @ reg.a.to(jacobian.dtype).unsqueeze(2)).double()
-        b, e = reg.b.unsqueeze(2), reg.e.unsqueeze(2)
-        # R1 + R3 as they stand, and the two apart.
-        joint = 0.5 * (var * quadratic_form(uu, along_a, along_a) + gamma2 * quadratic_form(uu, projected, projected))
-        joint += var * quadratic_form(uy, along_a, b) + gamma2 * (uy * (projected @ slopes.T)).sum((1, 2))
-        change = inverse @ uy
-        gap = projected + change @ (slopes + (reg.weight.reshape(-1, 1, 1) * e) @ reg.z.unsqueeze(1))
-        gap_a = along_a + change @ (b - (1 - reg.fraction).reshape(-1, 1, 1) * e)
-        r1 = 0.5 * (var * quadratic_form(uu, gap_a, gap_a) + gamma2 * quadratic_form(uu, gap, gap))
-        middle = uy.transpose(1, 2) @ change
-        explained = quadratic_form(middle, b, b) - (1 - reg.fraction) * quadratic_form(middle, e, e)
-        r3 = -0.5 * (gamma2 * (middle * gram).sum((1, 2)) + var * explained)
-        # Where predictions are so confident that ℓuu⁺ swamps everything, the sum is known better than the square.
-        swamped = inverse.abs().amax((1, 2)) * uu.abs().amax((1, 2)) > _SWAMPED
-        r1 = torch.where(swamped, joint - r3, r1)
-        r4 = 0.5 * (var * quadratic_form(ell_yy, b, b) + gamma2 * (ell_yy * yy).sum((1, 2)))
-        own, spread, variance = directions.curvature(problem.net, x_modified[rows], loss.u(y, u), reg.a)
-        values = (
-            loss.value(y, u).double(),
-            r1,
-            0.5 * (var * own + gamma2 * spread),
-            r3,
-            r4,
-            joint,
-            (0.5 * gamma2) ** 2 * variance,
-        )
-        for name, value in zip(names, values, strict=True):
-            found[name].append(value.detach())
-        require_curvature(loss, y, u)
+    is_flat, is_sloped = True, False
+    with evaluating(problem.net), torch.enable_grad():
+        for rows in chunks(problem.count, size):
+            u, jacobian = jacobians(problem.net, x_modified[rows], rows.start)
+            y = y_modified[rows]
+            slope = loss.u(y, u)
+            reg = perturbation.regressions(rows)
+            # In float64 whatever the network's precision: 1/p overflows early in float32.
+            precise = y.double(), u.double()
+            uu, uy, ell_yy = (_finite(part(*precise), rows.start) for part in (loss.uu, loss.uy, loss.yy))
+            is_flat = is_flat and not any(bool(part.any()) for part in (uu, uy, ell_yy))
+            is_sloped = is_sloped or bool(slope.any())
+            projected = (jacobian @ white.factor.to(jacobian.dtype)).double()
+            along_a = (jacobian @ reg.a.to(jacobian.dtype).unsqueeze(2)).double()
+            b = reg.b.unsqueeze(2)
+            squares = var * quadratic_form(uu, along_a, along_a) + gamma2 * quadratic_form(uu, projected, projected)
+            products = var * quadratic_form(uy, along_a, b) + gamma2 * (uy * (projected @ slopes.T)).sum((1, 2))
+            joint = 0.5 * squares + products
+            r1, r3 = _apart(loss, precise, (uu, uy), perturbation, reg, (along_a, projected), joint)
+            r4 = 0.5 * (var * quadratic_form(ell_yy, b, b) + gamma2 * (ell_yy * yy).sum((1, 2)))
+            own, spread, variance = directions.curvature(problem.net, x_modified[rows], slope, reg.a)
+            r2 = 0.5 * (var * own + gamma2 * spread)
+            values = (loss.value(y, u).double(), r1, r2, r3, r4, joint, (0.5 * gamma2) ** 2 * variance)
+            for name, value in zip(names, values, strict=True):
+                found[name].append(value.detach())
     samples = {name: torch.cat(parts) for name, parts in found.items()}
-    means = {name: values.mean() for name, values in samples.items()}
     stderr = samples.pop("r2_variance").sum().sqrt() / problem.count
+    means = {name: values.mean() for name, values in samples.items()}
     total = means["base"] + means["joint"] + means["r2"] + means["r4"]
-    apart = means["r1"].abs() + means["r3"].abs()
-    if (means["r1"] + means["r3"] - means["joint"]).abs() > 1e-5 * (apart + means["joint"].abs()):
-        raise ValueError(
-            "R1 and R3 do not exist apart for this loss: its ℓuu is singular in directions in which ℓuy is not (a loss "
-            "that is not twice differentiable, or linear in the outputs)"
-        )
-    samples.pop("joint")
-    terms = {name: means[name] for name in ("base", "r1", "r2", "r3", "r4")}
-    return Quadratic(**terms, r2_stderr=stderr, total=total, per_sample=samples)
+    return Quadratic(**means, r2_stderr=stderr, total=total, per_sample=samples), is_flat and is_sloped
+
+
+def _apart(
+    loss: Loss,
+    at: tuple[Tensor, Tensor],
+    second: tuple[Tensor, Tensor],
+    perturbation: Perturbation,
+    reg: Regressions,
+    derivatives: tuple[Tensor, Tensor],
+    joint: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """R1 and R3: m each, NaN where they do not exist apart.
+
+    Args:
+        loss: with y and u, `at` which ℓuu and ℓuy are `second`.
+        perturbation: with its regressions for these samples.
+        derivatives: J a_i, m × c × 1, and P = J L, m × c × r.
+        joint: R1 + R3.
+    """
+    (uu, uy), (along_a, projected) = second, derivatives
+    var, gamma2, slopes = perturbation.var, perturbation.gamma2, perturbation.whitening.slopes
+    gram = slopes @ slopes.T
+    b, e = reg.b.unsqueeze(2), reg.e.unsqueeze(2)
+    inverse = loss.generalised_inverse(*at)
+    inverse = torch.where(inverse.isfinite(), inverse, 0.0)
+    change = inverse @ uy
+    gap = projected + change @ (slopes + (reg.weight.reshape(-1, 1, 1) * e) @ reg.z.unsqueeze(1))
+    gap_a = along_a + change @ (b - (1 - reg.fraction).reshape(-1, 1, 1) * e)
+    r1 = 0.5 * (var * quadratic_form(uu, gap_a, gap_a) + gamma2 * quadratic_form(uu, gap, gap))
+    middle = uy.transpose(1, 2) @ change
+    explained = quadratic_form(middle, b, b) - (1 - reg.fraction) * quadratic_form(middle, e, e)
+    r3 = -0.5 * (gamma2 * (middle * gram).sum((1, 2)) + var * explained)
+    # Where predictions are so confident that ℓuu⁺ swamps everything, the sum is known better than the square.
+    swamped = inverse.abs().amax((1, 2)) * uu.abs().amax((1, 2)) > _SWAMPED
+    r1 = torch.where(swamped, joint - r3, r1)
+
+    def size(matrix: Tensor) -> Tensor:
+        """‖M B_iᵀ‖² in whitened coordinates."""
+        return var * (matrix @ b).square().sum((1, 2)) + gamma2 * (matrix * (matrix @ gram)).sum((1, 2))
+
+    missing = size(uy - uu @ change) > _MISSED * size(uy)
+    return torch.where(missing, torch.nan, r1), torch.where(missing, torch.nan, r3)
 
 
 def _finite(values: Tensor, first: int) -> Tensor:

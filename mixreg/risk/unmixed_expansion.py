@@ -84,7 +84,7 @@ def _terms(
         u, jacobian = jacobians(problem.net, x, rows.start)
         a, _ = perturbation.centred(rows)
         slope = loss.u(y, u)
-        uu = loss.uu(y, u).double()
+        uu = loss.uu(y.double(), u.double())
         projected = (jacobian @ white.factor.to(jacobian.dtype)).double()
         along_a = (jacobian @ a.to(jacobian.dtype).unsqueeze(2)).double()
         own, spread, variance = directions.curvature(problem.net, x, slope, a)

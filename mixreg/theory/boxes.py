@@ -56,7 +56,8 @@ def draw_boxes(n: int, alpha: float, height: int, width: int, generator: torch.G
     scale = (1 - draw_beta(alpha, (n,), generator, torch.float64)).sqrt()
     edges = []
     for side in (height, width):
-        length = (side * scale).floor().long()
+        # λ > 0, even where 1 − λ rounds to 1.
+        length = (side * scale).floor().long().clamp(max=side - 1)
         centre = integers(side, (n,), generator)
         first = centre - length // 2
         edges.append((first.clamp(min=0), (first + length).clamp(max=side)))
@@ -71,14 +72,17 @@ def own_share(alpha: float, height: int, width: int) -> Tensor:
 
     alpha = scalar_forms(alpha, "CutMix").alpha
     if alpha == 0:
-        return torch.ones(height, width, dtype=torch.float64)
+        return torch.ones(height, width, dtype=torch.float64, device="cpu")
+    if alpha < math.inf:
+        # Beyond these, where nothing changes any more, SciPy's function is wrong.
+        alpha = min(max(alpha, 1e-300), 1e300)
     # Between neighbouring thresholds of √(1 − λ) both sides keep their lengths.
     thresholds = sorted({k / side for side in (height, width) for k in range(side + 1)})
     middles = [(a + b) / 2 for a, b in pairwise(thresholds)]
     # P(√(1 − λ) ≤ t) = P(1 − λ ≤ t²), and 1 − λ is distributed as λ.
     cumulative = [betainc(alpha, alpha, t * t) if alpha < math.inf else t * t >= 0.5 for t in thresholds]
-    below = torch.tensor([float(value) for value in cumulative], dtype=torch.float64)
-    total = torch.zeros(height, width, dtype=torch.float64)
+    below = torch.tensor([float(value) for value in cumulative], dtype=torch.float64, device="cpu")
+    total = torch.zeros(height, width, dtype=torch.float64, device="cpu")
     for probability, scale in zip(below.diff().tolist(), middles, strict=True):
         if probability == 0:
             continue
@@ -91,6 +95,6 @@ def own_share(alpha: float, height: int, width: int) -> Tensor:
 
 def _inside(side: int, length: int) -> Tensor:
     """Whether position p lies in the interval of `length` around centre c: side × side zeros and ones (c, p)."""
-    place = torch.arange(side)
+    place = torch.arange(side, device="cpu")
     first = (place - length // 2).unsqueeze(1)
     return ((place >= first) & (place < first + length)).double()

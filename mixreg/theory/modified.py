@@ -22,27 +22,33 @@ def shrink(x: Tensor, mean: Tensor, share: float | Tensor) -> Tensor:
         mean: x̄, of one sample's shape or one that broadcasts to it.
         share: S, a number, or a map that broadcasts to one sample.
     """
-    mean = _fit(mean, x, "x")
+    mean = _in_format(_fit(mean, x, "x_mean"), x)
     if isinstance(share, Tensor):
-        return torch.lerp(mean.expand_as(x), x, share.to(x.dtype).expand_as(x))
+        return torch.lerp(mean.expand_as(x), x, _fit(share, x, "x_share").expand_as(x))
     return x if share == 1 else torch.lerp(mean, x, share)
 
 
 def stretch(u: Tensor, mean: Tensor, share: float) -> Tensor:
     """ȳ + (u − ȳ) / t, in one pass: the inverse of `shrink`; u: n × …, mean: ȳ, share: t."""
-    mean = _fit(mean, u, "y")
+    mean = _fit(mean, u, "y_mean")
     # At t = 1 not even the masked logits of −∞ may change.
     return u if share == 1 else torch.lerp(mean, u, 1 / share)
 
 
+def _in_format(mean: Tensor, x: Tensor) -> Tensor:
+    """`mean` in the memory format of x, which the result takes from it."""
+    kind = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.ndim)
+    if kind is None or mean.ndim < x.ndim - 1 or x.is_contiguous() or not x.is_contiguous(memory_format=kind):
+        return mean
+    return mean.reshape(1, *mean.shape[-(x.ndim - 1) :]).contiguous(memory_format=kind)
+
+
 def _fit(mean: Tensor, batch: Tensor, name: str) -> Tensor:
-    """`mean` in the batch's dtype, if its shape fits one sample of the batch."""
+    """A mean or a map in the batch's dtype, if its shape fits one sample of the batch."""
     sample, shape = batch.shape[1:], mean.shape
     if len(shape) == len(sample) + 1 and shape[0] == 1:
         shape = shape[1:]  # a mean that kept its batch dimension, as in Algorithm 1
     trailing = sample[len(sample) - len(shape) :]
     if len(shape) > len(sample) or any(m not in (1, s) for m, s in zip(shape, trailing, strict=True)):
-        raise ValueError(
-            f"{name}_mean has shape {tuple(mean.shape)}, which does not fit samples of shape {tuple(sample)}"
-        )
+        raise ValueError(f"{name} has shape {tuple(mean.shape)}, which does not fit samples of shape {tuple(sample)}")
     return mean.to(batch.dtype)

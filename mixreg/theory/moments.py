@@ -14,9 +14,9 @@ x̄ must be the mean of what the network really sees: after normalisation and au
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -32,6 +32,8 @@ from mixreg.losses.targets import (
     validate_pairs,
     validate_targets,
 )
+
+Result = TypeVar("Result")
 
 
 class DataMoments:
@@ -55,6 +57,19 @@ class DataMoments:
         # A sample without its values (meta tensors): what x and y look like.
         self._x_like: Any = None
         self._y_like: Tensor = torch.empty(0, device="meta")
+        # What others have computed from the covariances, for as long as these stay what they are.
+        self._derived: dict[str, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies and files do without.
+        return self.__dict__ | {"_derived": {}}
+
+    def derived(self, name: str, compute: Callable[[DataMoments], Result]) -> Result:
+        """`compute(self)`, computed once until more data is taken in; `name` tells it from others."""
+        if name not in self._derived:
+            self._derived[name] = compute(self)
+        found: Result = self._derived[name]
+        return found
 
     @classmethod
     def from_loader(
@@ -131,6 +146,7 @@ class DataMoments:
             self._scatter.addr_(step, step, alpha=self.count * count / total)
         self._mean = self._mean + step * (count / total)
         self.count = total
+        self._derived = {}
 
     def all_reduce(self) -> DataMoments:
         """Join the moments of all `torch.distributed` processes; afterwards each holds those of all the data.
@@ -157,6 +173,7 @@ class DataMoments:
             step = self._mean - mean
             self._scatter = sum_over_processes(self._scatter + self.count * torch.outer(step, step))
         self._mean, self.count = mean, total
+        self._derived = {}
         return self
 
     def joined(self) -> DataMoments:
@@ -175,13 +192,17 @@ class DataMoments:
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], record: dict[str, Any]) -> DataMoments:
         """What `to_tensors` gave."""
-        moments = cls(record["num_classes"], record["covariance"])
-        moments.count = record["count"]
-        if moments.count:
+        moments, count = cls(record["num_classes"], record["covariance"]), record["count"]
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ValueError(f"the number of samples must be an integer of at least 0, got {count!r}")
+        if count:
             moments._start_like(tree_of_shapes(record["x"]), torch.empty(record["y"], device="meta"))
-            moments._mean = tensors["mean"].clone()
-            if moments.covariance:
-                moments._scatter = tensors["scatter"].clone()
+            for name in ("mean", "scatter") if moments.covariance else ("mean",):
+                kept, given = getattr(moments, f"_{name}"), tensors[name]
+                if given.shape != kept.shape or given.dtype != kept.dtype or not bool(torch.isfinite(given).all()):
+                    raise ValueError(f"its {name} must be {tuple(kept.shape)} finite float64 numbers")
+                setattr(moments, f"_{name}", given.clone())
+        moments.count = count
         return moments
 
     def save(self, path: str | Path) -> None:
@@ -194,7 +215,7 @@ class DataMoments:
         tensors, record = load_tensors(Path(path))
         try:
             return cls.from_tensors(tensors, record)
-        except (KeyError, TypeError, RuntimeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"{path} does not hold moments: {error}") from error
 
     def _start_like(self, x_like: Any, y_like: Tensor, device: torch.device | str = "cpu") -> None:

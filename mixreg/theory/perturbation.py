@@ -61,6 +61,15 @@ class Whitening:
         return Whitening._of_eigen(values, vectors, xy, scale)
 
     @staticmethod
+    def of_moments(moments: DataMoments) -> Whitening:
+        """From moments with covariances."""
+        return Whitening.of_covariance(moments.xx, moments.xy)
+
+    def to(self, device: torch.device) -> Whitening:
+        """The same on another device."""
+        return Whitening(self.factor.to(device), self.inverse.to(device), self.slopes.to(device))
+
+    @staticmethod
     def of_data(a: Tensor, b: Tensor) -> Whitening:
         """From centred samples a: n × d and b: n × k, through the smaller of the two Gram matrices."""
         n, d = a.shape
@@ -156,8 +165,8 @@ class Perturbation:
             if self._moments is None:
                 self._whitening = Whitening.of_data(*self.centred(slice(None)))
             else:
-                device = self.x.device
-                self._whitening = Whitening.of_covariance(self._moments.xx.to(device), self._moments.xy.to(device))
+                # Once for these moments, whatever samples, networks and α they are used for.
+                self._whitening = self._moments.derived("whitening", Whitening.of_moments).to(self.x.device)
         return self._whitening
 
     @property

@@ -64,7 +64,8 @@ class EntropyBound(NamedTuple):
 def entropy_bound(x: Tensor, y: Tensor, alpha: float, *, steps: int = 200) -> EntropyBound:
     """θ̄ mean H(p_i) + (1 − θ̄) H(ȳ) ≤ mean H(p̃_i), with both linear models fitted to convergence.
 
-    The fit without smoothing must exist: classes that a linear model separates have no minimiser.
+    The fit without smoothing must exist: classes that a linear model separates have no minimiser. Units of the inputs
+    do not matter, whatever they are.
 
     Args:
         x: n × …, inputs.
@@ -78,6 +79,8 @@ def entropy_bound(x: Tensor, y: Tensor, alpha: float, *, steps: int = 200) -> En
     x, y = x.detach().double().reshape(x.shape[0], -1), y.detach().double()
     if y.ndim != 2 or y.shape[0] != x.shape[0]:
         raise ValueError(f"expected {x.shape[0]} integer labels or rows of soft labels, got shape {tuple(y.shape)}")
+    if not bool(torch.isfinite(x).all() and torch.isfinite(y).all()):
+        raise ValueError("x and y must be finite to fit a linear model to them")
     y_mean = y.mean(0)
     plain, smoothed = (_entropy(_fit_linear(x, t, steps)) for t in (y, shrink(y, y_mean, keep)))
     mean_label = _entropy(y_mean.unsqueeze(0))
@@ -92,8 +95,11 @@ def _entropy(p: Tensor) -> Tensor:
 def _fit_linear(x: Tensor, y: Tensor, steps: int) -> Tensor:
     """softmax(W* x_i) of the cross-entropy minimiser: n × c, by Newton's method with step halving.
 
-    The last class is the reference (its row of W is 0), which removes the invariance of the softmax.
+    Predictions depend on x only through the space its columns span: an orthonormal basis of it takes their place, so
+    that units do not matter. The last class is the reference (its row of W is 0), which removes the invariance of the
+    softmax.
     """
+    x = _basis(x)
     n, c = y.shape
     weight = torch.zeros(c - 1, x.shape[1], dtype=x.dtype)
 
@@ -105,7 +111,7 @@ def _fit_linear(x: Tensor, y: Tensor, steps: int) -> Tensor:
     for _ in range(steps):
         gradient = ((p - y)[:, :-1].T @ x).reshape(-1) / n
         if gradient.abs().max() <= 1e-11:
-            if p.min() < 1e-12:
+            if p.min() < 1e-8 and _separates(x, y):
                 break  # the weights grow without end
             return p
         q = p[:, :-1]
@@ -119,6 +125,39 @@ def _fit_linear(x: Tensor, y: Tensor, steps: int) -> Tensor:
                 break
             scale /= 2
         weight, p, value = weight - scale * step, candidate, new_value
-    raise ValueError(
-        f"the linear fit has no minimum within {steps} steps of Newton's method: a linear model separates the classes"
-    )
+    if _separates(x, y):
+        raise ValueError("the linear fit has no minimum: a linear model separates the classes")
+    raise ValueError(f"the linear fit has not converged in {steps} steps of Newton's method, though it has a minimum")
+
+
+def _basis(x: Tensor) -> Tensor:
+    """An orthonormal basis of the columns of x, times √n: n × r; a column's unit is none of its rank's concern."""
+    size = x.abs().amax(0)
+    vectors, values, _ = torch.linalg.svd(x / torch.where(size > 0, size, 1.0), full_matrices=False)
+    keep = values > max(x.shape) * torch.finfo(x.dtype).eps * values[:1]
+    return vectors[:, keep] * x.shape[0] ** 0.5
+
+
+def _separates(x: Tensor, y: Tensor) -> bool:
+    """Whether the loss falls for ever along some W, so that it has no minimiser; x: n × r, y: n × c.
+
+    It does if no label loses, (w_l − w_k)ᵀx_i ≥ 0 for every class l with y_il > 0 and every other k, and some of them
+    gains: a linear program over |W| ≤ 1, which finds the largest sum of these margins.
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_array
+
+    r, c = x.shape[1], y.shape[1]
+    unit = x / x.norm(dim=1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+    sample, label = (y > 0).nonzero(as_tuple=True)
+    sample, label = sample.repeat_interleave(c), label.repeat_interleave(c)
+    other = torch.arange(c).repeat(len(sample) // c)
+    differ = label != other
+    sample, label, other = sample[differ], label[differ], other[differ]
+    # A row per margin and a column per weight, of which all classes but two have none.
+    row = torch.arange(len(sample)).repeat_interleave(r).repeat(2)
+    column = torch.cat([(k.unsqueeze(1) * r + torch.arange(r)).flatten() for k in (label, other)])
+    values = torch.cat([unit[sample].flatten(), -unit[sample].flatten()])
+    margins = csr_array((values.numpy(), (row.numpy(), column.numpy())), shape=(len(sample), c * r))
+    found = linprog(-margins.sum(axis=0), A_ub=-margins, b_ub=[0.0] * len(sample), bounds=(-1, 1), method="highs")
+    return bool(found.status == 0 and -found.fun > 1e-6)

@@ -60,7 +60,7 @@ class ScalarForms(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _float_closed_forms(alpha: float) -> ScalarForms:
-    return ScalarForms(alpha, *(v.item() for v in closed_forms(torch.tensor(alpha, dtype=torch.float64))))
+    return ScalarForms(alpha, *(v.item() for v in closed_forms(torch.tensor(alpha, dtype=torch.float64, device="cpu"))))
 
 
 def scalar_forms(alpha: float, user: str) -> ScalarForms:

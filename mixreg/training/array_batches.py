@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from mixreg._support.random import integers, permutation, stream, uniform
-from mixreg.data.arrays import Dataset, Split, checksum
+from mixreg.data import fingerprints
+from mixreg.data.arrays import Dataset, Split
 from mixreg.theory.moments import DataMoments
 from mixreg.training.batches import Batch, Pixels, count_steps, noisy_labels, own_rows, split_holdout
 from mixreg.training.config import Config
@@ -64,7 +65,7 @@ class ArrayBatches:
         self.config, self.rank, self.world = config, rank, world
         self.num_classes = dataset.num_classes
         self.classes: list[str] = []
-        self.fingerprint = checksum(dataset.train.x) + checksum(dataset.train.y)
+        self.fingerprint = fingerprints.of_dataset(dataset)
         self.pixels = (pixels or Pixels.of(dataset.train.x)) if dataset.is_images else None
         x, y = prepared(dataset.train, self.pixels)
         kept, held = split_holdout(y, config)

@@ -56,7 +56,15 @@ def build_method(config: Config, net: nn.Module, num_classes: int, moments: Call
     # What a method learns beside the network starts from weights of its own.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(config.seed, "policy"))
-        return kind.build(Setting(config.alpha, num_classes, net, seen_moments, config.options))
+        try:
+            return kind.build(Setting(config.alpha, num_classes, net, seen_moments, config.options))
+        except TypeError as error:
+            if "unexpected keyword argument" not in str(error) and "missing" not in str(error):
+                raise
+            raise TypeError(
+                f"{config.method} cannot be made of alpha, num_classes and its options ({error}); give it a "
+                "classmethod build(setting)"
+            ) from error
 
 
 def build_parseval(config: Config, net: nn.Module) -> Parseval | None:

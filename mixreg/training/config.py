@@ -44,6 +44,14 @@ def _one_of(known: tuple[str, ...]) -> Check:
     return check
 
 
+def _is_alpha(name: str, value: Any) -> None:
+    require_alpha(value)
+
+
+def _is_method(name: str, value: Any) -> None:
+    require_known(value)
+
+
 def _fractions(name: str, values: Any) -> None:
     if any(not 0 < value < 1 for value in values):
         raise ValueError(f"{name} must be fractions of the epochs between 0 and 1, got {values}")
@@ -61,10 +69,8 @@ class Config:
         "digits", "A dataset's name (see `mixreg data list`), an .npz file, or a folder of class folders."
     )
     model: str = _setting("mlp", "A network's name, or package.module:factory, called with num_classes=.")
-    method: str = _setting(
-        "mixup", "How to train: see below, or package.module:Class.", lambda _, value: require_known(value)
-    )
-    alpha: float = _setting(1.0, "α of Mixup, from 0 (no mixing) to inf.", lambda _, value: _require_alpha(value))
+    method: str = _setting("mixup", "How to train: see below, or package.module:Class.", _is_method)
+    alpha: float = _setting(1.0, "α of Mixup, from 0 (no mixing) to inf.", _is_alpha)
     options: Mapping[str, Any] = field(default_factory=dict)
     label_smoothing: float = _setting(
         0.0, "Smoothing towards the uniform label, before any mixing; with any method.", _between(0, 1, False)
@@ -102,11 +108,17 @@ class Config:
     def __post_init__(self) -> None:
         object.__setattr__(self, "drops", tuple(self.drops))
         for setting in fields(self):
+            value = getattr(self, setting.name)
+            if setting.type == "int" and (isinstance(value, bool) or not isinstance(value, int)):
+                raise TypeError(f"{setting.name} must be an integer, got {value!r}")
             if "check" in setting.metadata:
-                setting.metadata["check"](setting.name, getattr(self, setting.name))
+                setting.metadata["check"](setting.name, value)
         object.__setattr__(self, "options", _own_options(self.method, self.options))
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov needs a momentum above 0")
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.to_json(), sort_keys=True))
 
     def lr_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
@@ -122,6 +134,11 @@ class Config:
     def from_json(cls, content: dict[str, Any]) -> Config:
         """The record that `to_json` wrote, now or before some of the fields were known."""
         known = {setting.name for setting in fields(cls)}
+        if isinstance(content, dict) and "options" not in content:
+            # Options of single methods once were fields of every run.
+            own = described()[content["method"]].options if content.get("method") in described() else {}
+            options = {name: content[name] for name in ("weight", "layers") if content.get(name) and name in own}
+            content = {k: v for k, v in content.items() if k not in ("weight", "layers")} | {"options": options}
         if not isinstance(content, dict) or not {"data", "model", "method", "alpha"} <= set(content) <= known:
             raise ValueError(f"a run's configuration has the fields {', '.join(sorted(known))}")
         return cls(**content | {"alpha": float(content["alpha"])})
@@ -136,20 +153,21 @@ class Config:
         )
 
 
-def _require_alpha(alpha: Any) -> None:
-    require_alpha(alpha)
-
-
 def _own_options(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a method that are not its defaults; those of one's own class are checked when it is loaded."""
     if method not in described():
-        return dict(given)
+        return {name: _frozen(value) for name, value in given.items()}
     known = described()[method].options
     for name in given:
         if name not in known:
             raise ValueError(f"method {method} has no option {name!r}; it has {', '.join(known) or 'none'}")
-    as_given = {name: tuple(value) if known[name].type is tuple else value for name, value in given.items()}
-    return {name: value for name, value in as_given.items() if value != known[name].default}
+    checked = {name: known[name].checked(value) for name, value in given.items()}
+    return {name: value for name, value in checked.items() if value != known[name].default}
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples: what JSON gives back is what was given."""
+    return tuple(_frozen(part) for part in value) if isinstance(value, (list, tuple)) else value
 
 
 # Appendix "Experiments" of the paper. The schedules are fractions, so that a shorter run keeps its shape.

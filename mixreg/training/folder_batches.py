@@ -6,7 +6,6 @@ when they are needed.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mixreg._support.random import permutation, stream
-from mixreg.data import folders
+from mixreg.data import fingerprints, folders
 from mixreg.data.folders import ImageFiles, labelled, part_of, read_batches
 from mixreg.theory.moments import DataMoments
 from mixreg.training.batches import Batch, Pixels, count_steps, noisy_labels, own_rows, split_holdout
@@ -51,15 +50,14 @@ class FolderBatches:
         self.config, self.rank, self.world, self.workers = config, rank, world, workers
         paths, labels, self.classes = labelled(part_of(folder, "train"), classes)
         self.num_classes = max(2, len(self.classes))
-        listed = "\n".join(f"{path.relative_to(folder)} {path.stat().st_size}" for path in paths)
-        self.fingerprint = hashlib.sha256(listed.encode()).hexdigest()
+        test_paths, test_labels, _ = labelled(part_of(folder, "test"), self.classes)
+        self.fingerprint = fingerprints.of_folder(folder, paths, test_paths)
         kept, held = split_holdout(labels, config)
         self.y = noisy_labels(labels[kept], self.num_classes, config)
         seed = config.seed if config.augment == "standard" else None
         size = config.image_size
         self.files = ImageFiles([paths[i] for i in kept.tolist()], self.y, size, seed)
         self.held_out = ImageFiles([paths[i] for i in held.tolist()], labels[held], size, None)
-        test_paths, test_labels, _ = labelled(part_of(folder, "test"), self.classes)
         self.test = ImageFiles(test_paths, test_labels, size, None)
         self.shape: tuple[int, ...] = (3, size, size)
         self.pixels: Pixels = pixels or Pixels(torch.tensor(folders.PIXEL_MEAN), torch.tensor(folders.PIXEL_STD))

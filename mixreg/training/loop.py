@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from mixreg._support.processes import sum_over_processes
 from mixreg._support.random import stream_seed
 from mixreg._support.tensor_files import save_tensors
+from mixreg.data.fingerprints import is_unchanged
 from mixreg.methods.method import Method
 from mixreg.theory.moments import DataMoments
 from mixreg.training.batches import Batch, Batches
@@ -80,7 +81,7 @@ class Trainer:
         """Continue from a checkpoint's content."""
         if "step" not in record or Config.from_json(record.get("config", {})) != self.config:
             raise CheckpointError(f"{self.checkpoint} belongs to another run")
-        if record["data"] != self.batches.fingerprint:
+        if not is_unchanged(record["data"], self.batches.fingerprint):
             raise CheckpointError(f"{self.config.data} has changed since {self.checkpoint} was written")
         restore_state(self.checkpoint, tensors, self.trained, self.optimizer)
         s, is_first = self.state, self.fabric.global_rank == 0
@@ -206,6 +207,6 @@ class Trainer:
         means = self.means()
         moments = DataMoments.from_means(means["x_mean"], means["y_mean"], self.batches.num_classes)
         weight = next(self.net.parameters())
-        rescaled = self.method.predictor(self.net, moments, means).to(weight.device, weight.dtype)
+        rescaled = self.method.compared(self.net, moments, means).to(weight.device, weight.dtype)
         models = {"plain": self.net, "rescaled": rescaled}
         return measure_models(models, self.batches.test_batches(), self.fabric.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mixreg.data.arrays import DataError
 from mixreg.data.registry import EMBEDDED, IMAGENET, RECIPES, imagenet_folder, is_parquet_folder, load
 from mixreg.training.array_batches import ArrayBatches
 from mixreg.training.batches import Batches, Pixels
@@ -21,7 +22,9 @@ def open_batches(
     workers: int = 2,
 ) -> Batches:
     """The batches of a run, or of other `data` prepared like a run's (with its `pixels` and `classes`)."""
-    name = data or config.data
+    name = config.data if data is None else data
+    if not name:
+        raise DataError("a dataset is named, got ''")
     if name == IMAGENET and imagenet_folder().is_dir():
         return FolderBatches(imagenet_folder(), config, rank, world, workers, pixels, classes or None)
     is_known = name in EMBEDDED or name in RECIPES

@@ -6,15 +6,20 @@ log.jsonl           one line per epoch
 model.safetensors   final weights with x̄, ȳ and α
 metrics.json        final measures on the test set
 tensorboard/        the log for TensorBoard, where that is installed
+
+Files of these names that are not the run's own are somebody's work: a folder that holds any is refused, and stays as it
+is. Who trains holds the folder's lock, and looks at what it holds once more when it has it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mixreg._support.files import LockedError, locked, remove_leftovers, write_bytes, write_json, writing
 from mixreg._support.tensor_files import load_tensors
@@ -29,7 +34,8 @@ from mixreg.training.observer import Observer, Observers
 from mixreg.training.open_batches import open_batches
 from mixreg.training.trained import CONFIG, MODEL, save_model
 
-CHECKPOINT, LOG, METRICS = "checkpoint.safetensors", "log.jsonl", "metrics.json"
+CHECKPOINT, LOG, METRICS, BOARD = "checkpoint.safetensors", "log.jsonl", "metrics.json", "tensorboard"
+Found = TypeVar("Found")
 
 
 def read_config(folder: Path) -> Config:
@@ -71,11 +77,7 @@ def train(
         checkpoint_seconds: how often to save.
         evaluate_every: epochs between evaluations on the test set.
     """
-    if (out / CONFIG).exists():
-        before = read_config(out)
-        if before != config:
-            raise ValueError(f"{out} holds another run: {before.differences(config)}; choose another folder")
-    if is_done(out):
+    if is_done(out, config):
         return False
     fabric = engine.launch()
     # Whatever is wrong with data, network and method is found before anything is written.
@@ -84,13 +86,11 @@ def train(
     method = build_method(config, net, batches.num_classes, batches.moments)
     trainer = Trainer(config, batches, net, method, fabric, out / CHECKPOINT)
     is_first = bool(fabric.is_global_zero)
-    with only_one(out) if is_first else contextlib.nullcontext():
-        # Another process may have finished the run while this one was loading.
-        if fabric.broadcast(is_done(out)):
+    with contextlib.ExitStack() as held:
+        # Another process may have begun or finished a run here while this one was loading.
+        if _in_all(fabric, lambda: held.enter_context(only_one(out)) or is_done(out, config)):
             return False if is_first else None
-        if is_first:
-            remove_leftovers(out)
-            write_json(out / CONFIG, config.to_json())
+        _in_all(fabric, lambda: held.enter_context(_begun(out, trainer)))
         if (out / CHECKPOINT).exists():
             trainer.resume(*load_tensors(out / CHECKPOINT))
         watching = observer or Observer()
@@ -104,6 +104,41 @@ def train(
     return True if is_first else None
 
 
+def _in_all(fabric: Any, find: Callable[[], Found]) -> Found:
+    """What the first process finds, in all of them; where it fails, all do."""
+    found, failure = None, None
+    if fabric.is_global_zero:
+        try:
+            found = find()
+        except Exception as error:
+            failure = error
+    found, reason = fabric.broadcast((found, None if failure is None else str(failure)))
+    if reason is not None:
+        raise failure or CheckpointError(reason)
+    return found
+
+
+@contextlib.contextmanager
+def _begun(out: Path, trainer: Trainer) -> Iterator[None]:
+    """The folder of a run that is under way; one that fails before its first epoch or checkpoint leaves it as it was.
+
+    So the corrected command finds the folder free.
+    """
+    remove_leftovers(out, (CONFIG, CHECKPOINT, LOG, MODEL, METRICS))
+    is_new, had_board = not (out / CONFIG).exists(), (out / BOARD).exists()
+    if is_new:
+        write_json(out / CONFIG, trainer.config.to_json())
+    try:
+        yield
+    except Exception:
+        if is_new and not trainer.state.log and not (out / CHECKPOINT).exists():
+            for name in (LOG, CONFIG):
+                (out / name).unlink(missing_ok=True)
+            if not had_board:
+                shutil.rmtree(out / BOARD, ignore_errors=True)
+        raise
+
+
 def _finish(out: Path, trainer: Trainer, batches: Batches) -> None:
     """Write what a finished run leaves; every process must call it."""
     means = trainer.means()
@@ -115,9 +150,62 @@ def _finish(out: Path, trainer: Trainer, batches: Batches) -> None:
     trainer.fabric.barrier()
 
 
-def is_done(folder: Path) -> bool:
-    """Whether a run is finished: its model and its measures are there."""
-    return (folder / METRICS).exists() and (folder / MODEL).exists()
+def is_done(out: Path, config: Config) -> bool:
+    """Whether this run is finished in its folder.
+
+    Raises:
+        CheckpointError: the folder holds files of a run's names that are broken, or not this run's.
+        ValueError: it is the folder of another run.
+    """
+    there = [name for name in (CHECKPOINT, LOG, MODEL, METRICS) if os.path.lexists(out / name)]
+    if not os.path.lexists(out / CONFIG):
+        if there:
+            names = ", ".join(there)
+            raise CheckpointError(
+                f"{out} holds {names} without {CONFIG}: it belongs to another run or to somebody else; "
+                "choose another folder"
+            )
+        return False
+    before = read_config(out)
+    if before != config:
+        raise ValueError(f"{out} holds another run: {before.differences(config)}; choose another folder")
+    if LOG in there:
+        _require_log(out / LOG)
+    if MODEL in there:
+        _require_model(out / MODEL, config)
+    if METRICS in there:
+        _require_metrics(out / METRICS, config)
+    return MODEL in there and METRICS in there
+
+
+def _require_log(path: Path) -> None:
+    # A killed process can leave half of a line behind.
+    first, newline, _ = path.read_text(encoding="utf-8", errors="replace").partition("\n")
+    try:
+        is_log = not newline or "epoch" in dict(json.loads(first))
+    except (ValueError, TypeError):
+        is_log = False
+    if not is_log:
+        raise CheckpointError(f"{path} is not the log of a run: its first line is no record of an epoch")
+
+
+def _require_model(path: Path, config: Config) -> None:
+    tensors, record = load_tensors(path)
+    try:
+        is_own = "x_mean" in tensors and "step" not in record and Config.from_json(record["config"]) == config
+    except (KeyError, ValueError, TypeError):
+        is_own = False
+    if not is_own:
+        raise CheckpointError(f"{path} is not the model of the run that {CONFIG} describes")
+
+
+def _require_metrics(path: Path, config: Config) -> None:
+    try:
+        is_own = json.loads(path.read_text(encoding="utf-8"))["epochs"] == config.epochs
+    except (ValueError, TypeError, KeyError):
+        is_own = False
+    if not is_own:
+        raise CheckpointError(f"{path} does not hold the measures of the run that {CONFIG} describes")
 
 
 class _Log(Observer):
@@ -131,7 +219,7 @@ class _Log(Observer):
     def __init__(self, folder: Path, records: list[dict[str, Any]]) -> None:
         self.path = folder / LOG
         write_bytes(self.path, "".join(json.dumps(record) + "\n" for record in records).encode())
-        self.board = open_board(folder / "tensorboard")
+        self.board = open_board(folder / BOARD)
 
     def on_epoch(self, record: dict[str, Any]) -> None:
         with writing(self.path), self.path.open("a") as file:

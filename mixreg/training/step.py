@@ -22,7 +22,14 @@ def draw_rows(
     values = to_values(batch.y, num_classes, batch.x.dtype)
     if label_smoothing:
         values = smooth_uniformly(values, num_classes, label_smoothing)
-    return method.draw(batch.x, values, generator)
+    rows = method.draw(batch.x, values, generator)
+    lengths = [len(row) for row in rows]
+    if any(length != len(values) for length in lengths):
+        raise ValueError(
+            f"{type(method).__name__} drew rows of {lengths} for a batch of {len(values)} samples; there must be one "
+            "for each sample"
+        )
+    return rows
 
 
 class Step:
@@ -50,6 +57,11 @@ class Step:
     def __call__(self, rows: Rows, scale: float) -> tuple[Tensor, Tensor | None]:
         """The losses of rows (n), whose sum times `scale` is made smaller, and the logits where they are at hand."""
         losses, logits = self.method.losses_and_logits(self.net, rows)
+        if losses.shape != rows[0].shape[:1]:
+            raise ValueError(
+                f"{type(self.method).__name__} gave losses of shape {tuple(losses.shape)} for {len(rows[0])} rows; "
+                "there must be one for each row"
+            )
         self.optimizer.zero_grad()
         self.backward(losses.sum() * scale)
         self.optimizer.step()

@@ -42,7 +42,7 @@ class Trained:
         shape, num_classes: of one input, and of its output.
         pixels: how bytes are scaled; None for features.
         classes: their names, where they have names.
-        fingerprint: a checksum of the training data.
+        fingerprint: of its data, see `mixreg.data.fingerprints`.
     """
 
     config: Config
@@ -84,7 +84,7 @@ def load_trained(folder: Path, model: str | None = None, method: str | None = No
     return Trained(
         config=config,
         net=net.eval(),
-        rescaled=used.predictor(net, moments, tensors).eval(),
+        rescaled=used.compared(net, moments, tensors).eval(),
         method=used,
         x_mean=tensors["x_mean"],
         y_mean=tensors["y_mean"],
@@ -99,6 +99,8 @@ def load_trained(folder: Path, model: str | None = None, method: str | None = No
 def _with_own_code(config: Config, model: str | None, method: str | None) -> Config:
     """The configuration with the code that the caller named; an error where it is code that nobody named."""
     for what, kind, given, known in (("network", "model", model, MODELS), ("method", "method", method, described())):
+        if kind == "method" and given is not None and config.method in known and given != config.method:
+            raise ValueError(f"it was trained by {config.method}, not by {given}")
         if given is not None:
             config = replace(config, model=given) if kind == "model" else replace(config, method=given)
         elif getattr(config, kind) not in known:

@@ -2,7 +2,8 @@
 
 `verify()` checks them on a small smooth network with random data, in float64; `verify(net, x, y, ...)` checks those
 that speak of a network on yours. Expectations over θ are Gauss rules, over partners all of them, so that residuals are
-rounding, not noise. The noise is linear in θ: two nodes give its covariances exactly.
+rounding, not noise. Each row holds the package against something it does not use itself (listed noise, automatic
+differentiation, least squares written out): `tests/test_verify_mutations.py` breaks the one and sees the row fail.
 
 Errata are rows of their own, with the residual of what the paper prints beside that of the corrected statement.
 """
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 from mixreg.losses import BUILT_IN, SampleLoss
 from mixreg.verify.errata import errata
 from mixreg.verify.examples import Row, example
+from mixreg.verify.jacobian_targets import jacobian_targets, weighted_least_squares
+from mixreg.verify.limits import limits
 from mixreg.verify.networks import about_a_network
 from mixreg.verify.statements import law_of_theta, least_squares, prediction, smoothing, squared_error_constant
 
@@ -69,8 +72,11 @@ def checks(
         short = {"cross_entropy": "CE", "logistic": "LR", "squared_error": "SE"}[name]
         for row in about_a_network(*example(name), alphas, name):
             yield replace(row, name=f"{row.name} {short}")
+    yield from jacobian_targets(alphas)
     yield squared_error_constant(alphas)
     yield from least_squares(alphas)
     yield from prediction(alphas)
     yield from smoothing(alphas)
+    yield from limits()
+    yield weighted_least_squares()
     yield from errata()

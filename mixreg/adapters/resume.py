@@ -1,0 +1,43 @@
+"""What a checkpoint must know of a method so that no other one is resumed with it, or predicts in its name."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+from mixreg.methods.method import Method
+
+
+def settings_of(method: Method) -> dict[str, Any]:
+    """A method's kind, its α, its number of classes and its own options, as JSON holds them."""
+    settings: dict[str, Any] = {"method": type(method).__name__}
+    for name in ("alpha", "num_classes", *method.options):
+        value = _plain(getattr(method, name, None))
+        if isinstance(value, (int, float, str)):
+            settings[name] = value
+    return settings
+
+
+def _plain(value: Any) -> Any:
+    # JSON has no infinity, which α may be.
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
+
+
+def require_same_settings(method: Method, stored: dict[str, Any] | None) -> None:
+    """Refuse another method, α or option than a checkpoint's.
+
+    Args:
+        method: to be resumed with.
+        stored: what `settings_of` gave for the checkpoint; None if it was written before checkpoints knew.
+    """
+    if stored is None:
+        warnings.warn(
+            "this checkpoint does not say which method and α it was trained with; make sure that they are the same",
+            stacklevel=2,
+        )
+        return
+    given = settings_of(method)
+    if given != stored:
+        before, now = (", ".join(f"{key}={value}" for key, value in each.items()) for each in (stored, given))
+        raise ValueError(f"the checkpoint was trained with {before}, and is to be used with {now}: give it the same")

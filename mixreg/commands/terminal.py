@@ -1,0 +1,59 @@
+"""What others wrote, on a terminal: names in files and paths may hold anything; they are shown and never obeyed."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+def printable(text: object) -> str:
+    r"""Text without effect on a terminal: control characters, marks of direction and broken letters as escapes.
+
+    >>> print(printable("a\x1b[31m b"))
+    a\x1b[31m b
+    """
+    return "".join(c if _is_harmless(c) else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def _is_harmless(character: str) -> bool:
+    return character.isprintable() or character == "\n" or unicodedata.category(character) == "Zs"
+
+
+def shown(text: object, style: str = "") -> Text:
+    """The same for Rich, which would take [square brackets] for orders."""
+    from rich.text import Text
+
+    return Text(printable(text), style)
+
+
+class PathType(click.Path):
+    """A path, which is not empty and holds no NUL: the first would mean this folder, the second nothing at all."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path of what was given."""
+        text = os.fsdecode(value)
+        if not text or "\0" in text:
+            self.fail(f"expected a path, got {text!r}.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class SafeGroup(click.Group):
+    """Commands whose errors have no effect on a terminal but to be read."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            message = error.format_message()
+            if printable(message) == message:
+                raise
+            if isinstance(error, click.UsageError):
+                raise click.UsageError(printable(message), error.ctx) from error
+            raise click.ClickException(printable(message)) from error
