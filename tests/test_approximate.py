@@ -163,3 +163,14 @@ def test_binary_labels_may_be_integers() -> None:
         )
         with pytest.raises(ValueError, match=r"labels must lie in 0\.\.1"):
             risk.empirical(net, x, labels + 1, "logistic")
+
+
+def test_a_batch_in_the_linear_part_of_huber_s_loss_is_no_reason_to_refuse_it() -> None:
+    net, x, y = problem("squared_error")
+
+    def huber(y: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        return nn.functional.huber_loss(u, y, reduction="sum", delta=0.01)
+
+    far = y + 100
+    value = ApproximateMixup(1.0, moments_of(x, far), loss=huber)(net, x, far)
+    assert bool(torch.isfinite(value))

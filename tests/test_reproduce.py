@@ -131,6 +131,7 @@ def test_wrong_input(arguments, sentence, tmp_path: Path, monkeypatch) -> None:
     assert finished.exit_code != 0
     assert sentence in " ".join(finished.output.split())
     assert "Traceback" not in finished.output
+    assert not (tmp_path / "out" / "experiments.json").exists()
 
 
 def test_numbers_are_numbers_of_their_kind() -> None:

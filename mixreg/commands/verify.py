@@ -48,7 +48,9 @@ def verify(model: str | None, data: Path | None, alpha: float | None, loss: str 
     from mixreg.verify import checks
 
     arguments = () if model is None or data is None else (load_reference(model)(), *_load_data(data))
-    rows = list(_with_progress(checks(*arguments, alpha=alpha, loss=loss or "cross_entropy"), as_json))
+    rows = list(
+        _with_progress(checks(*arguments, alpha=alpha, loss="cross_entropy" if loss is None else loss), as_json)
+    )
     if as_json:
         # JSON has no infinity.
         plain = [

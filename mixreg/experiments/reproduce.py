@@ -80,11 +80,12 @@ def reproduce(
     lacking = {reference: e.missing(sizes[reference]) for reference, e in experiments.items()}
     if references and any(lacking.values()):
         raise ValueError("; ".join(dict.fromkeys(reason for reasons in lacking.values() for reason in reasons)))
+    # Sizes that make no sense are found before anything is written.
+    runs = [run for reference, e in experiments.items() if not lacking[reference] for run in e.runs(sizes[reference])]
     own = [reference for reference in experiments if is_own(reference)]
     _planned(out, own)
     store = open_store(out)
     _note(out, scale, changes, sizes, {reference for reference in experiments if lacking[reference]})
-    runs = [run for reference, e in experiments.items() if not lacking[reference] for run in e.runs(sizes[reference])]
     kinds = kinds_of([*EXPERIMENTS.values(), *experiments.values()])
     try:
         sweep(runs, store, out / "runs", kinds, workers, on_progress)

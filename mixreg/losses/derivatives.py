@@ -236,9 +236,15 @@ def require_known(loss: str | SampleLoss) -> None:
 
 
 def require_curvature(loss: Loss, y: Tensor, u: Tensor) -> None:
-    """A loss whose second derivatives are all 0 at all of these samples is piecewise linear, and refused."""
-    second = (loss.uu(y, u), loss.uy(y, u), loss.yy(y, u))
-    if bool((loss.u(y, u) != 0).any()) and not any(bool((part != 0).any()) for part in second):
+    """A loss whose second derivatives are all 0, at these samples and near their targets, is piecewise linear: refused.
+
+    (Huber's loss is linear far from the target, where a whole batch may lie at first.)
+    """
+    places = [u, y + 1e-3] if y.shape == u.shape else [u]
+    has_curvature = any(
+        bool((part != 0).any()) for at in places for part in (loss.uu(y, at), loss.uy(y, at), loss.yy(y, at))
+    )
+    if bool((loss.u(y, u) != 0).any()) and not has_curvature:
         raise ValueError(
             "this loss has no second derivatives (it is piecewise linear), so that it has no quadratic risk; "
             "use a twice differentiable one"
