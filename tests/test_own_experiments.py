@@ -79,6 +79,7 @@ def test_it_is_carried_out_and_drawn_like_any_other(mine: Path) -> None:
     assert list(json.loads((out / "experiments.json").read_text())) == [SHARES]
 
 
+@pytest.mark.slow
 @GROUP
 def test_killed_or_not_the_result_is_the_same(mine: Path, tmp_path: Path) -> None:
     write_module(tmp_path, slowly=True)

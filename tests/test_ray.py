@@ -117,6 +117,7 @@ def test_no_cluster(tmp_path: Path) -> None:
         sweep(RUNS, Store(tmp_path / "results.sqlite"), tmp_path / "runs", KINDS, Workers(ray_address="127.0.0.1:1"))
 
 
+@pytest.mark.slow
 def test_a_killed_head_is_told_and_leaves_a_report(tmp_path: Path) -> None:
     # Ray itself waits a minute for its head to come back.
     sooner = {"RAY_gcs_rpc_server_reconnect_timeout_s": "3"}

@@ -127,6 +127,7 @@ def test_workers_die_with_their_driver(how, tmp_path: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_two_sweeps_that_train_the_same_network(tmp_path: Path) -> None:
     """One waits for the other; neither fails."""
     same = [Run("training", {"config": CONFIG | {"epochs": 15, "seed": seed}, "rescale": [1.0]}) for seed in (0, 1)]

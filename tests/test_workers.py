@@ -86,6 +86,7 @@ def test_the_number_of_threads_is_the_same_for_all_runs_of_a_sweep(tmp_path: Pat
         assert weights[0] == weights[1]
 
 
+@pytest.mark.slow
 def test_threads_can_be_chosen_and_do_not_depend_on_workers_then(tmp_path: Path) -> None:
     results = []
     for count in (1, 2):
@@ -187,6 +188,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_second_driver_does_not_hide_what_the_first_ones_workers_are_at(tmp_path: Path) -> None:
     """The deadly run of the first is given up after three deaths, whatever the second does meanwhile."""
     (tmp_path / "second.py").write_text(SECOND)

@@ -100,8 +100,13 @@ def _one_pool(
                 continue
             tasks[pool.submit(_marked, index, packed, str(folder / run.key), workers.threads_per_run)] = run
             crew[:] = set(multiprocessing.active_children()) - others | set(crew)
+        is_missed = False
         while tasks:
             done, _ = wait(tasks, POLL_SECONDS, return_when=FIRST_COMPLETED)
+            # The pool itself can miss the death of a worker that it started while it was looking at the others.
+            if not done and is_missed:
+                raise BrokenProcessPool("a worker process died")
+            is_missed = any(worker.exitcode is not None for worker in crew if worker not in others)
             for task in done:
                 result = _result(task)
                 run = tasks.pop(task)
