@@ -177,7 +177,7 @@ class MixupClassifier(ClassifierMixin, _MixupEstimator):  # type: ignore[misc]
         hidden: widths of the default network's hidden layers.
         epochs: passes over the data.
         batch_size: samples that are mixed with each other.
-        lr: the step of Adam.
+        lr: the learning rate of Adam.
         weight_decay: its weight decay.
         rescale: whether to predict with the rescaled network.
         dtype: "float64", or "float32", which is quicker and rounds more.
@@ -226,7 +226,7 @@ class MixupRegressor(RegressorMixin, _MixupEstimator):  # type: ignore[misc]
         hidden: widths of the default network's hidden layers.
         epochs: passes over the data.
         batch_size: samples that are mixed with each other.
-        lr: the step of Adam.
+        lr: the learning rate of Adam.
         weight_decay: its weight decay.
         rescale: whether to predict with the rescaled network.
         dtype: "float64", or "float32", which is quicker and rounds more.

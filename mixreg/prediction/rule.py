@@ -67,11 +67,6 @@ class Rule:
         share = scalar_forms(alpha, "a prediction rule").mean
         return cls(share, share, x_mean, y_mean)
 
-    @property
-    def is_identity(self) -> bool:
-        """Whether a network is used as it is."""
-        return self.y_share == 1 and not isinstance(self.x_share, Tensor) and self.x_share == 1
-
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Rule:
         """The same rule there, its means in `dtype`."""
         share = self.x_share.to(device, dtype) if isinstance(self.x_share, Tensor) else self.x_share

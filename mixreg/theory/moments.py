@@ -100,7 +100,9 @@ class DataMoments:
         n = validate_pairs(x, y)
         if n == 0:
             return
-        x_like = rebuild(x, lambda t: torch.empty(t.shape[1:], device="meta"))
+        # Most batches are like the one before: nothing to describe and to compare again.
+        is_known = isinstance(x, Tensor) and isinstance(self._x_like, Tensor) and x.shape[1:] == self._x_like.shape
+        x_like = self._x_like if is_known else rebuild(x, lambda t: torch.empty(t.shape[1:], device="meta"))
         columns = [t.detach().reshape(n, -1) for _, t in leaves(x)]
         device = columns[0].device
         if self.covariance:
@@ -113,7 +115,9 @@ class DataMoments:
             y_mean = self._target_mean(y.detach())
             means = [c.mean(0, dtype=torch.float64) for c in columns]
             mean = torch.cat([m.to(device) for m in [*means, y_mean.flatten()]])
-            self._join(n, mean, None, x_like, torch.empty(y_mean.shape, device="meta"))
+            is_known = is_known and y_mean.shape == self._y_like.shape
+            y_like = self._y_like if is_known else torch.empty(y_mean.shape, device="meta")
+            self._join(n, mean, None, x_like, y_like)
 
     def _target_mean(self, y: Tensor) -> Tensor:
         """The mean target, without the n × c one-hot matrix where there is a shorter way."""
@@ -138,7 +142,8 @@ class DataMoments:
             raise ValueError("the data holds non-finite values (NaN or infinity): the means would not be finite")
         if self.count == 0:
             self._start_like(x_like, y_like, mean.device)
-        self._require_same_shapes(x_like, y_like)
+        elif x_like is not self._x_like or y_like is not self._y_like:
+            self._require_same_shapes(x_like, y_like)
         total = self.count + count
         step = mean.to(self._mean.device) - self._mean
         if self._scatter is not None and scatter is not None:

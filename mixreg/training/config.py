@@ -189,8 +189,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "weight_decay": 5e-5,
         "drops": (66 / 200, 133 / 200, 177 / 200),
     },
-    # 1,002 steps, three each epoch. The paper's logistic regression on one output with step 5 is the
-    # same as cross-entropy on two outputs with half the step: their difference moves twice.
+    # 1,002 steps, three each epoch. The paper's logistic regression on one output with learning rate 5
+    # is the same as cross-entropy on two outputs with half of it: their difference moves twice.
     "two-moons": {
         "data": "two-moons",
         "model": "random-features",
