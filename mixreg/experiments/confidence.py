@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _PANELS = (("erm", "smoothing", "mixup"), ("erm", "mixup", "approximate"))
 _METHODS = ("erm", "smoothing", "mixup", "approximate")
+# Whose rows the table shows rescaled too.
+_RESCALED = ("mixup", "approximate")
 
 
 def runs(sizes: Sizes) -> list[Run]:
@@ -49,7 +51,7 @@ def table(results: Results, sizes: Sizes) -> Table:
     rows = []
     for method in _METHODS:
         found = results.select(method=method)
-        shown = ["plain", alpha] if method in ("mixup", "approximate") else ["plain"]
+        shown = ["plain", alpha] if method in _RESCALED else ["plain"]
         for predictor in shown:
             cells = [interval(_mean_confidence(results, method, predictor))]
             cells += [interval([r["test"][predictor][m] for r in found]) for m in ("accuracy", "ece")]
