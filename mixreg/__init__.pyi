@@ -3,6 +3,7 @@ from mixreg import losses as losses
 from mixreg import risk as risk
 from mixreg.methods.adaptive import AdaptiveMixup as AdaptiveMixup
 from mixreg.methods.approximate import ApproximateMixup as ApproximateMixup
+from mixreg.methods.choice import Choice as Choice
 from mixreg.methods.cutmix import CutMix as CutMix
 from mixreg.methods.gaussian import GaussianMixup as GaussianMixup
 from mixreg.methods.manifold import ManifoldMixup as ManifoldMixup
@@ -20,6 +21,8 @@ from mixreg.theory.moments import DataMoments as DataMoments
 from mixreg.theory.perturbation import Perturbation as Perturbation
 from mixreg.theory.smoothing import smooth_labels as smooth_labels
 from mixreg.theory.theta import Theta as Theta
+from mixreg.training.finished import FinishedRun as FinishedRun
+from mixreg.training.finished import load as load
 
 __version__: str
 __all__: list[str]

@@ -103,7 +103,7 @@ def test_the_papers_schedules() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"method": "magic"}, "unknown method 'magic'; known are adaptive, approximate, cutmix, erm"),
+        ({"method": "magic"}, "unknown method 'magic'; known are adaptive, approximate, choice, cutmix, erm"),
         ({"alpha": -1.0}, r"alpha must lie in \[0, inf\]"),
         ({"epochs": 0}, "epochs must be a number of at least 1, got 0"),
         ({"lr": float("nan")}, "lr must be a number of at least 0"),

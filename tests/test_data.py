@@ -236,7 +236,7 @@ def test_labels_of_people_go_with_the_images_they_belong_to(tmp_path: Path, monk
     images = np.arange(6 * 32 * 32 * 3, dtype=np.uint32).astype(np.uint8).reshape(6, 32, 32, 3)
     clean = np.array([0, 1, 2, 3, 4, 5])
     dataset = checked("cifar10", Split(images, clean), Split(images[:2], clean[:2]))
-    monkeypatch.setattr("mixreg.data.registry.load", lambda name: {"cifar10": dataset}[name])
+    monkeypatch.setattr("mixreg.data.registry.load_known", lambda name: {"cifar10": dataset}[name])
     (source,) = RECIPES["cifar10n-worst"].sources
     people = np.array([0, 1, 5, 3, 4, 0], dtype=np.uint8)
     np.savez(tmp_path / "cifar10n_labels.npz", clean_label=clean.astype(np.uint8), worse_label=people)

@@ -17,7 +17,7 @@ from mixreg.data import DataError, Split, fingerprints, formats, limits, load
 from mixreg.data.arrays import checked, checksum, save
 from mixreg.data.fetch import Recipe, get
 from mixreg.data.registry import RECIPES
-from mixreg.evaluation.table import of_run
+from mixreg.evaluation.runs import evaluated
 from mixreg.training import Config
 from mixreg.training.checkpoint import CheckpointError
 from mixreg.training.trained import load_trained
@@ -49,7 +49,7 @@ def test_a_picture_of_the_same_name_and_size_is_noticed(name, tmp_path: Path) ->
     with pytest.raises(CheckpointError, match="data has changed since"):
         carry_out(config, tmp_path / "half")
     with pytest.raises(DataError, match="has changed since the network was trained on it"):
-        of_run(load_trained(tmp_path / "whole"))
+        evaluated(load_trained(tmp_path / "whole"))
     # Bytes count, not times: what is brought back is what it was.
     (data / name).write_bytes(before)
     assert carry_out(config, tmp_path / "half")
@@ -85,7 +85,7 @@ def test_changed_test_labels_are_noticed(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"mine\.npz has changed since"):
         carry_out(config, tmp_path / "half")
     with pytest.raises(DataError, match=r"mine\.npz has changed since the network was trained on it"):
-        of_run(load_trained(tmp_path / "whole"))
+        evaluated(load_trained(tmp_path / "whole"))
 
 
 def test_runs_of_earlier_versions_are_still_known_by_what_they_kept(tmp_path: Path) -> None:
@@ -98,10 +98,10 @@ def test_runs_of_earlier_versions_are_still_known_by_what_they_kept(tmp_path: Pa
     model = tmp_path / "run" / "model.safetensors"
     tensors, record = load_tensors(model)
     save_tensors(model, tensors, record | {"data": checksum(x) + checksum(y.astype(np.int64))})
-    of_run(load_trained(tmp_path / "run"))
+    evaluated(load_trained(tmp_path / "run"))
     save_tensors(model, tensors, record | {"data": checksum(x + 1) + checksum(y.astype(np.int64))})
     with pytest.raises(DataError, match="has changed"):
-        of_run(load_trained(tmp_path / "run"))
+        evaluated(load_trained(tmp_path / "run"))
     assert not fingerprints.is_unchanged("", "abc")
 
 

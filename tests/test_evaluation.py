@@ -14,7 +14,8 @@ from runs import Interrupted, Interrupting
 
 from mixreg import Theta
 from mixreg.data import DataError
-from mixreg.evaluation.table import of_run, saved_outputs, table, temperatures
+from mixreg.evaluation.runs import evaluated
+from mixreg.evaluation.table import saved_outputs, table
 from mixreg.training.config import Config
 from mixreg.training.engine import Engine
 from mixreg.training.measures import measure
@@ -56,10 +57,11 @@ def test_a_folder_of_class_folders(folder_run) -> None:
     assert metrics["plain"]["accuracy"] > 0.9
     trained = load_trained(out)
     assert trained.shape == (3, 16, 16)
-    test, held = of_run(trained)
+    test, held = evaluated(trained)
     assert held is not None
-    assert len(held.labels) == 9
-    assert measure(test.logits["rescaled"], test.labels)["ece"] == pytest.approx(metrics["rescaled"]["ece"], abs=1e-6)
+    assert held.family.samples == 9
+    found = measure(test.predictions["rescaled"], test.y)["ece"]
+    assert found == pytest.approx(metrics["rescaled"]["ece"], abs=1e-6)
 
 
 def test_a_folder_resumes_bit_for_bit(folder_run, tmp_path: Path) -> None:
@@ -97,9 +99,7 @@ def test_temperature_is_fitted_on_held_out_data_only(tmp_path: Path) -> None:
     content = {"logits": logits[:200], "labels": labels[:200], "logits_shrunk": logits[:200] * 0.7}
     held = {"holdout_logits": logits[200:], "holdout_labels": labels[200:], "holdout_logits_shrunk": logits[200:] * 0.7}
     np.savez(tmp_path / "a.npz", **{k: v.numpy() for k, v in (content | held).items()}, y_mean=np.full(5, 0.2))
-    test, held_out = saved_outputs(tmp_path / "a.npz", 1.0)
-    fitted = temperatures(held_out)
-    rows = {row["model"]: row for row in table(test, fitted)}
+    rows = {row["model"]: row for row in table(saved_outputs(tmp_path / "a.npz", 1.0))}
     from scipy.optimize import minimize_scalar
 
     def loss(temperature: float) -> float:
@@ -117,7 +117,9 @@ def test_the_command(tmp_path: Path, folder_run) -> None:
     out, _ = folder_run
     done = mixreg("evaluate", str(out), "--figures", str(tmp_path / "figures"), "--json")
     assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)) == 4
+    assert [row["model"] for row in json.loads(done.stdout)] == [
+        name + suffix for name in ("plain", "rescaled", "fitted") for suffix in ("", ", tempered")
+    ]
     with Image.open(tmp_path / "figures" / "calibration.png") as figure:
         assert figure.size[0] > 800
     assert (tmp_path / "figures" / "calibration.pdf").read_bytes().startswith(b"%PDF")
@@ -138,7 +140,7 @@ def test_the_command(tmp_path: Path, folder_run) -> None:
         (["RUN", "--logits", "FILE"], "Give a run's folder, or --logits with --alpha"),
         (["--logits", "FILE"], "--logits and --alpha belong together"),
         (["--logits", "FILE", "--alpha", "-1"], "alpha must lie in [0, inf]"),
-        (["RUN", "--data", "digits"], "the network takes images of shape (3, 16, 16), the data holds features"),
+        (["RUN", "--data", "digits"], "the network takes images of shape (3, 16, 16), digits holds features"),
         (["RUN", "--shifted", "imagenet-z:."], "unknown layout 'imagenet-z'; known are cifar-c"),
         (["RUN", "--shifted", "cifar-c:nowhere"], "nowhere is not a folder"),
         (["EMPTY"], "model.safetensors is not there"),
@@ -162,12 +164,12 @@ def test_classes_are_matched_by_name(folder_run, tmp_path: Path) -> None:
     shutil.copytree(data, tmp_path / "fewer")
     for part in ("train", "val"):
         shutil.rmtree(tmp_path / "fewer" / part / "blue")
-    test, _ = of_run(load_trained(out), data=str(tmp_path / "fewer"))
-    assert set(test.labels.tolist()) == {1, 2}
-    assert measure(test.logits["plain"], test.labels)["accuracy"] > 0.9
+    test, _ = evaluated(load_trained(out), data=str(tmp_path / "fewer"))
+    assert set(test.y.tolist()) == {1, 2}
+    assert measure(test.predictions["plain"], test.y)["accuracy"] > 0.9
     (tmp_path / "fewer" / "val" / "purple").mkdir()
     with pytest.raises(DataError, match="purple is not one of the 3 classes"):
-        of_run(load_trained(out), data=str(tmp_path / "fewer"))
+        evaluated(load_trained(out), data=str(tmp_path / "fewer"))
 
 
 def test_files_never_choose_code(folder_run, tmp_path: Path, monkeypatch) -> None:

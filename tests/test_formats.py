@@ -111,7 +111,10 @@ def test_no_pickle_is_opened(tmp_path: Path, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"y_train": np.array([0.5] * 4)}, "y_train must be a vector of class indices"),
+        ({"y_train": np.array(["a"] * 4)}, "y_train must be a vector of class indices"),
+        ({"y_train": np.array([0.5] * 4)}, r"training targets are numbers of shape \(1,\), test targets classes"),
+        ({"y_train": np.full((4, 2), 2)}, "y_train: a matrix of integers holds zeros and ones"),
+        ({"x_train": np.zeros((4, 3, 8, 8), np.uint8)}, "looks like channels first"),
         ({"y_train": np.array([0, 1])}, "x_train has 4 samples and y_train has 2"),
         ({"y_test": np.array([-1] * 4)}, "labels lie in 0..99999, y_test holds -1 to -1"),
         ({"x_test": np.full((4, 3), np.nan)}, "not finite"),

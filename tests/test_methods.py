@@ -95,8 +95,12 @@ def test_every_method_predicts_with_the_rule_that_belongs_to_it() -> None:
     # ERM and label smoothing show Mixup's rule as a control.
     for name in ("mixup", "approximate", "gaussian", "modified", "independent", "mixupe", "erm", "smoothing"):
         torch.testing.assert_close(found[name], stretched[0])
-    for name in ("scaled", "regmixup", "adaptive"):
+    for name in ("scaled", "adaptive"):
         assert torch.equal(found[name], plain)
+    # With weight 1, Mixup applied with probability ½.
+    kept = (1 + keep) / 2
+    half = net(x_mean + kept * (x - x_mean))
+    torch.testing.assert_close(found["regmixup"], y_mean + (half - y_mean) / kept)
     torch.testing.assert_close(found["inputs"], shrunk)
     torch.testing.assert_close(found["outputs"], stretched[1])
     torch.testing.assert_close(found["cutmix"], RescaledCutMix(net, 2.0, x_mean, y_mean)(x))
@@ -136,7 +140,7 @@ def test_help_names_every_method() -> None:
     [
         ({"parseval": 0.7}, r"parseval must lie in \[0, 0\.5\], got 0\.7"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1"),
-        ({"options": {"layers": ("1",)}}, "method mixup has no option 'layers'; it has none"),
+        ({"options": {"layers": ("1",)}}, "method mixup has no option 'layers'; it has probability, per_sample"),
         ({"method": "manifold", "options": {"weight": 1.0}}, "method manifold has no option 'weight'; it has layers"),
         ({"samples": -1}, "samples must be a number of at least 0, got -1"),
     ],

@@ -15,6 +15,9 @@ from mixreg.models import MODELS, RandomFourierFeatures, build, resnet50
         ("lenet", (3, 32, 32), 62_006),
         ("resnet34", (3, 32, 32), 21_282_122),
         ("small-resnet", (3, 32, 32), 78_042),
+        ("resnet9", (3, 32, 32), 464_170),
+        ("resnet9-16", (3, 32, 32), 116_890),
+        ("resnet9-64", (1, 28, 28), 1_848_778),
         ("mlp", (1, 8, 8), 26_122),
         ("random-features", (2,), 10_000),
         ("lenet", (1, 28, 28), 44_426),
@@ -57,4 +60,14 @@ def test_wrong_input() -> None:
     for wrong, message in (("a", "MODULE:NAME"), ("nowhere:a", "No module"), ("math:nothing", "no attribute")):
         with pytest.raises(ValueError, match=message):
             load_reference(wrong)
-    assert set(MODELS) == {"lenet", "resnet34", "resnet50", "small-resnet", "random-features", "mlp"}
+    assert set(MODELS) == {
+        "lenet",
+        "resnet9",
+        "resnet9-16",
+        "resnet9-64",
+        "resnet34",
+        "resnet50",
+        "small-resnet",
+        "random-features",
+        "mlp",
+    }

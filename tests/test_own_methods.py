@@ -102,8 +102,8 @@ def test_a_method_of_your_own_is_trained_killed_resumed_and_evaluated_with_its_o
     assert trained.method.keep == 0.75
     x, y = (torch.from_numpy(part) for part in digits().test)
     with torch.no_grad():
-        u = trained.net(trained.x_mean + 0.75 * (x - trained.x_mean))
-        logits = trained.y_mean + (u - trained.y_mean) / 0.75
+        u = trained.net((trained.moments.x_mean + 0.75 * (x - trained.moments.x_mean)).float())
+        logits = trained.moments.y_mean + (u - trained.moments.y_mean) / 0.75
     expected = float(nn.functional.cross_entropy(logits, y))
     assert rows["rescaled"]["cross_entropy"] == pytest.approx(expected, rel=1e-5)
 
@@ -116,7 +116,10 @@ def test_a_method_of_your_own_is_trained_killed_resumed_and_evaluated_with_its_o
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--method", "mixupp"], "unknown method 'mixupp'; known are adaptive, approximate, cutmix, erm, gaussian"),
+        (
+            ["--method", "mixupp"],
+            "unknown method 'mixupp'; known are adaptive, approximate, choice, cutmix, erm, gaussian",
+        ),
         (["--method", "own_method:Nothing"], "cannot find 'own_method:Nothing': module 'own_method' has no attribute"),
         (["--method", "own_method:permutation"], "must be a subclass of mixreg.methods.method.Method"),
         (
@@ -124,7 +127,7 @@ def test_a_method_of_your_own_is_trained_killed_resumed_and_evaluated_with_its_o
             "method own_method:Halves has no option 'share'; it has keep",
         ),
         (["--method-option", "keep"], "--method-option takes NAME=VALUE, got 'keep'"),
-        (["--weight", "2"], "method mixup has no option 'weight'; it has none"),
+        (["--weight", "2"], "method mixup has no option 'weight'; it has probability, per_sample"),
     ],
 )
 def test_wrong_methods_get_a_sentence_and_leave_nothing(arguments, sentence, own: Path, monkeypatch) -> None:

@@ -17,7 +17,7 @@ from mixreg.methods import described, load_method
 from mixreg.methods.method import Method, Setting
 
 DRAWS = 4_000
-WITHOUT_RULE = {"adaptive", "regmixup"}
+WITHOUT_RULE = {"adaptive"}
 
 
 def data() -> tuple[torch.Tensor, torch.Tensor, DataMoments]:
@@ -92,7 +92,7 @@ def test_what_the_command_line_says_is_what_the_class_says(name: str) -> None:
     assert f"{name} {' '.join(description.about.split())}" in shown
     for option in description.options.values():
         assert option.about
-        assert f"--{option.name}" in shown
+        assert f"--{option.name.replace('_', '-')}" in shown
         assert f"{name}: {option.about.rstrip('.')}" in shown
 
 

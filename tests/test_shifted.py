@@ -23,10 +23,12 @@ from mixreg.evaluation.shift import (
     pm_k_accuracy,
 )
 from mixreg.methods.mixup import Mixup
-from mixreg.prediction.rescaled import Rescaled
-from mixreg.training.batches import Pixels
+from mixreg.theory.moments import DataMoments
+from mixreg.training.batches import Pixels, Preparation
 from mixreg.training.config import Config
+from mixreg.training.held_out_fit import HeldOutFit
 from mixreg.training.measures import measure
+from mixreg.training.targets import Targets
 from mixreg.training.trained import Trained
 
 
@@ -36,9 +38,10 @@ def imagenet_like(classes: int = 1000, size: int = 16) -> Trained:
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * size * size, classes))
     shape = (3, size, size)
     means = torch.zeros(shape), torch.full((classes,), 1 / classes)
-    rescaled = Rescaled(net, 1.0, *means)
     pixels = Pixels(torch.tensor([0.5] * 3), torch.tensor([0.25] * 3))
-    return Trained(Config(image_size=size), net.eval(), rescaled.eval(), Mixup(1.0), *means, shape, classes, pixels)
+    moments = DataMoments.from_means(*means, classes)
+    config, how = Config(image_size=size), Preparation(pixels)
+    return Trained(config, net.eval(), Mixup(1.0), moments, {}, Targets("classes", classes), how, Path())
 
 
 def predictions(trained: Trained, paths: list[Path], border: int = 0) -> torch.Tensor:
@@ -63,7 +66,7 @@ def test_cifar_c(tmp_path: Path) -> None:
         np.save(tmp_path / f"{name}.npy", np.concatenate(blocks))
     np.save(tmp_path / "labels.npy", np.tile(labels, 5).astype(np.uint8))
     trained = imagenet_like(4)
-    rows = evaluate_shifted(trained, open_shifted("cifar-c", tmp_path), {"plain": 2.0})
+    rows = evaluate_shifted(trained, open_shifted("cifar-c", tmp_path), HeldOutFit(None, {"plain": 2.0}))
     assert len(rows) == 2 * 5 * 3
     x = torch.from_numpy(np.load(tmp_path / "shot_noise.npy")[12:18]).permute(0, 3, 1, 2)
     expected = measure(trained.net((x / 255 - 0.5) / 0.25).detach(), torch.from_numpy(labels))
@@ -91,7 +94,7 @@ def save_pictures(folder: Path, count: int, size: int = 16) -> list[Path]:
 
 
 def only_row(trained: Trained, kind: str, folder: Path) -> dict:
-    rows = evaluate_shifted(trained, open_shifted(kind, folder, size=16, workers=0), {})
+    rows = evaluate_shifted(trained, open_shifted(kind, folder, size=16, workers=0))
     return next(row for row in rows if row["model"] == "plain")
 
 
@@ -101,14 +104,14 @@ def test_imagenet_c(tmp_path: Path) -> None:
             (tmp_path / "noise" / "gaussian_noise" / str(severity) / f"n{k:08d}").mkdir(parents=True)
         save_pictures(tmp_path / "noise" / "gaussian_noise" / str(severity) / "n00000007", 2)
     trained = imagenet_like()
-    rows = evaluate_shifted(trained, open_shifted("imagenet-c", tmp_path, size=16, workers=0), {})
+    rows = evaluate_shifted(trained, open_shifted("imagenet-c", tmp_path, size=16, workers=0))
     assert len(rows) == 10
     logits = predictions(trained, sorted((tmp_path / "noise" / "gaussian_noise" / "2" / "n00000007").glob("*")))
     expected = torch.nn.functional.cross_entropy(logits, torch.tensor([7, 7]))
     assert rows[2]["cross_entropy"] == pytest.approx(float(expected), rel=1e-4)
     (tmp_path / "noise" / "gaussian_noise" / "1" / "n00000999").rmdir()
     with pytest.raises(DataError, match="has 999 class folders, expected 1000"):
-        evaluate_shifted(trained, open_shifted("imagenet-c", tmp_path, size=16, workers=0), {})
+        evaluate_shifted(trained, open_shifted("imagenet-c", tmp_path, size=16, workers=0))
 
 
 def test_imagenet_a_chooses_among_its_classes(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mixreg import DataMoments, risk
-from mixreg.data.registry import load
+from mixreg.data.loading import load
 from mixreg.experiments import lenet_runs, regulariser_runs, terms, trained
 from mixreg.experiments.moments import EARLIER, NOTE, moments_of
 from mixreg.experiments.registry import EXPERIMENTS, KINDS
@@ -30,7 +30,11 @@ def carry_out(folder: Path, settings: dict, config: dict = CONFIG) -> tuple[dict
     asked = {"config": config, "rescale": [1.0], "terms": {"epochs": [config["epochs"]], **settings}}
     result = KINDS["training"](asked, folder, lambda done: None)
     net = load_trained(folder)
-    return result["log"][-1]["terms"], ArrayBatches(load(config["data"]), Config(**config), pixels=net.pixels), net.net
+    return (
+        result["log"][-1]["terms"],
+        ArrayBatches(load(config["data"]), Config(**config), like=net.preparation),
+        net.net,
+    )
 
 
 def test_terms_are_those_of_the_whole_training_set(tmp_path: Path) -> None:
@@ -55,7 +59,7 @@ def test_moments_are_of_images_as_the_network_sees_them(tmp_path: Path) -> None:
     config = Config(data="digits-32", model="lenet", holdout=0.3, augment="standard", seed=2)
     batches = ArrayBatches(load("digits-32"), config)
     found = moments_of({"moments": "training set"}, batches, 10)
-    seen = batches.pixels.scaled(batches.x).double().flatten(1)
+    seen = batches.preparation.pixels.scaled(batches.x).double().flatten(1)
     assert found.count == len(batches.y) < len(load("digits-32").train.y)
     torch.testing.assert_close(found.x_mean.flatten(), seen.mean(0), rtol=0, atol=1e-9)
     torch.testing.assert_close(found.xx, torch.cov(seen.T, correction=0), rtol=0, atol=1e-9)

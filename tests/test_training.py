@@ -139,7 +139,14 @@ def test_a_network_of_one_s_own(tmp_path: Path) -> None:
     assert "its network is code of your own: give it with --model own_network:make" in unasked.stderr
     rows = json.loads(evaluated.stdout)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert [row["model"] for row in rows] == ["plain", "plain, tempered", "rescaled", "rescaled, tempered"]
+    assert [row["model"] for row in rows] == [
+        "plain",
+        "plain, tempered",
+        "rescaled",
+        "rescaled, tempered",
+        "fitted",
+        "fitted, tempered",
+    ]
     assert rows[0]["accuracy"] == pytest.approx(metrics["plain"]["accuracy"])
     assert rows[2]["ece"] == pytest.approx(metrics["rescaled"]["ece"], abs=1e-6)
 

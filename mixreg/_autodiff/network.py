@@ -92,6 +92,21 @@ def uncompiled(net: Any) -> Any:
     return getattr(net, "_orig_mod", net)
 
 
+@contextmanager
+def uncompiled_calls(net: nn.Module) -> Iterator[None]:
+    """Inside, a network that was compiled in place (`net.compile()`) runs as it is, and sees hooks."""
+    compiled = {
+        module: module._compiled_call_impl for module in net.modules() if module._compiled_call_impl is not None
+    }
+    try:
+        for module in compiled:
+            module._compiled_call_impl = None
+        yield
+    finally:
+        for module, call in compiled.items():
+            module._compiled_call_impl = call
+
+
 def unwrapped(net: Any) -> Any:
     """The network itself, out of any wrapper."""
     net = uncompiled(net)

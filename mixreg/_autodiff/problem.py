@@ -56,6 +56,23 @@ class Problem:
         return asked
 
 
+def require_differentiable(net: Network, x: Tensor) -> None:
+    """An error where autograd cannot see that the output depends on x (n × …): derivatives would be taken for 0."""
+    seen = x[:1].detach().clone().requires_grad_()
+    with evaluating(net), torch.enable_grad():
+        u = require_tensor(net(seen))
+        (gradient,) = torch.autograd.grad(u.sum(), seen, allow_unused=True) if u.requires_grad else (None,)
+        if gradient is not None:
+            return
+        # A network that is constant has no derivatives either, and rightly so.
+        others = [require_tensor(net(other.clone())) for other in (x[-1:].detach(), 1 + 2 * x[:1].detach())]
+    if any(not torch.equal(u.detach(), other.detach()) for other in others):
+        raise ValueError(
+            "autograd does not see that the network's output depends on x (it detaches x, computes without gradients, "
+            "or outside of PyTorch): it has no derivatives to take"
+        )
+
+
 def check_problem(net: Network, x: Tensor, y: Tensor, loss: str | SampleLoss) -> Problem:
     """Check that network, data and loss fit together; integer labels become one-hot.
 

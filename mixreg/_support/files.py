@@ -72,8 +72,28 @@ def write_json(path: Path, content: Any) -> None:
     write_bytes(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
+class HeldLock:
+    """A lock file that is held: still the one that was taken, or moved away with its folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._taken = path, _identity(path)
+
+    def require_in_place(self) -> None:
+        """An error if the lock's folder is no longer where it was: whatever is there now is somebody else's."""
+        if self._taken is None or _identity(self.path) != self._taken:
+            raise LockedError(f"{self.path.parent} was moved or removed meanwhile; nothing more is written there")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 @contextmanager
-def locked(path: Path, waits: bool = True) -> Iterator[None]:
+def locked(path: Path, waits: bool = True) -> Iterator[HeldLock]:
     """One process at a time; the others wait, or get a `LockedError`.
 
     The lock, an empty file that stays, dies with its holder. Nothing is ever written to it, and a link is refused:
@@ -92,12 +112,12 @@ def locked(path: Path, waits: bool = True) -> Iterator[None]:
         except Timeout as error:
             raise LockedError(f"another process holds {path}") from error
     try:
-        yield
+        yield HeldLock(path)
     finally:
         lock.release()
 
 
-class LockedError(Exception):
+class LockedError(ValueError):
     """A lock that another process holds."""
 
 

@@ -40,6 +40,31 @@ _NUMPY_DTYPE = {
 _all: weakref.WeakSet[Recycler] = weakref.WeakSet()
 
 
+def shares_memory_with_itself(tensor: Tensor) -> bool:
+    """Whether two of its numbers may lie at one place: expanded tensors, sliding windows."""
+    reach = 1
+    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1):
+        if stride < reach:
+            return True
+        reach = stride * size
+    return False
+
+
+def share_memory(first: Tensor, second: Tensor) -> bool:
+    """Whether the memory that one reaches over overlaps with the other's."""
+    if first.is_meta or first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr():
+        return False
+    (a, b), (c, d) = (_span(tensor) for tensor in (first, second))
+    return a < d and c < b
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    """Its first byte in its storage, and the one after its last."""
+    last = sum(stride * (size - 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
+    start = int(tensor.storage_offset()) * tensor.itemsize
+    return (start, start + (int(last) + 1) * tensor.itemsize) if tensor.numel() else (start, start)
+
+
 class Recycler:
     """Hands out uninitialised CPU tensors and reuses the memory of the last one when it is free."""
 

@@ -28,6 +28,6 @@ def require_weight(weight: float) -> float:
 
 def require_probability(probability: float, name: str) -> float:
     """A probability below 1."""
-    if not 0 <= probability < 1:
+    if isinstance(probability, (bool, str)) or not 0 <= probability < 1:
         raise ValueError(f"{name} must lie in [0, 1), got {probability!r}")
     return probability

@@ -30,6 +30,16 @@ def sum_over_processes(tensor: Tensor) -> Tensor:
     return total.to(tensor.device)
 
 
+def share_buffers(module: torch.nn.Module) -> None:
+    """Give every process the first one's buffers (running statistics), which differ where batches do.
+
+    Distributed wrappers do so before a training step; whoever evaluates between two steps must, too.
+    """
+    if world_size() > 1:
+        for buffer in module.buffers():
+            dist.broadcast(buffer, 0)
+
+
 def gather_objects(value: Any) -> list[Any]:
     """Every process's `value`, in rank order."""
     if world_size() == 1:

@@ -36,6 +36,9 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        # The library's own error for a file that may not be read says that it is not there.
+        with path.open("rb"):
+            pass
         with safe_open(path, framework="pt") as file:
             header = (file.metadata() or {}).get("mixreg", "[]")
             content = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
@@ -43,13 +46,15 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise TensorFileError(f"{path} cannot be read, it is broken or of another kind: {error}") from error
     try:
         kind, expected, text = json.loads(header)
-    except ValueError:
+    except (TypeError, ValueError):
         kind, expected, text = "", "", ""
     if kind != FORMAT:
         raise TensorFileError(f"{path} was not written by mixreg")
     if expected != _checksum(content, text):
         raise TensorFileError(f"{path} is broken: its content does not match its checksum")
     record: dict[str, Any] = json.loads(text)
+    if not isinstance(record, dict):
+        raise TensorFileError(f"{path} is broken: its record is {type(record).__name__}, expected an object")
     return content, record
 
 

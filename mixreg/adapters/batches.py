@@ -91,7 +91,7 @@ def split_targets(joined: Tensor, like: Any) -> Any:
     return rebuild(like, lambda part: next(parts).reshape((*joined.shape[:-1], *part.shape)).to(part.dtype))
 
 
-def stretched(u: Any, means: Any, share: float) -> Any:
+def stretched(u: Any, means: Any, share: float | Tensor) -> Any:
     """Each output of a network stretched from the mean of its target; outputs of other names stay as they are.
 
     Args:

@@ -75,12 +75,15 @@ class MixupCollator:
 
         self.method, self.collate = method, collate or default_data_collator
         self.input_name, self.label_name = input_name, label_name
+        self.is_off = False
         # The generator after each batch that is not trained on yet: loaders fetch ahead.
         self.states: deque[Tensor] = deque()
 
     def __call__(self, samples: list[Any]) -> dict[str, Any]:
         """One mixed batch."""
-        batch = self.collate(samples)
+        batch: dict[str, Any] = self.collate(samples)
+        if self.is_off:
+            return batch
         x, y = self.method(*self.inputs_and_labels(batch))
         if self.method.generator is not None:
             self.states.append(self.method.generator.get_state())
@@ -133,6 +136,8 @@ class MixupCallback(TrainerCallback):
         input_name: what the model's input is called.
         label_name: what the labels are called.
         method: another augmentation than Mixup, such as `CutMix(1.0, num_classes=10)`; the first four are then its own.
+        until: batches are mixed for so many epochs and then shown as they are, and predictions are then plain: the
+            network last saw data as it is, for which there is no rule.
     """
 
     def __init__(
@@ -146,7 +151,11 @@ class MixupCallback(TrainerCallback):
         input_name: str = "pixel_values",
         label_name: str = "labels",
         method: Augmentation | None = None,
+        until: int | None = None,
     ) -> None:
+        if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 1):
+            raise ValueError(f"until must be a number of epochs, at least 1, or None, got {until!r}")
+        self.until = until
         self.method = chosen_method(method, alpha, num_classes, per_sample, seed)
         self.num_classes: int | None = getattr(self.method, "num_classes", None)
         self.rescale, self.moments, self._given = rescale, moments, moments
@@ -206,6 +215,10 @@ class MixupCallback(TrainerCallback):
         """What was fetched for the last epoch and not used is of no use."""
         if self._mixing is not None:
             self._mixing.states.clear()
+            self._mixing.is_off = self.until is not None and round(state.epoch or 0) >= self.until
+            if self._mixing.is_off:
+                # What the network sees from now on is what it predicts: there is nothing to undo.
+                self.release()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """A batch was used."""

@@ -57,6 +57,11 @@ class MixupCallback(Callback):
         target_key: where it holds its targets; for several the network returns a dict by key, or outputs in this order.
         method: another augmentation than Mixup, such as `CutMix(1.0, num_classes=10)`; the first four are then its own,
             but for several targets, when it is made without `num_classes`.
+        until: batches are mixed for so many epochs and then shown as they are, and predictions are then plain: the
+            network last saw data as it is, for which there is no rule.
+
+    Attributes:
+        is_off: whether mixing has ended.
     """
 
     def __init__(
@@ -70,7 +75,11 @@ class MixupCallback(Callback):
         input_key: Keys = 0,
         target_key: Keys = 1,
         method: Augmentation | None = None,
+        until: int | None = None,
     ) -> None:
+        if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 1):
+            raise ValueError(f"until must be a number of epochs, at least 1, or None, got {until!r}")
+        self.until, self.is_off = until, False
         is_one = isinstance(num_classes, int) or num_classes is None
         joined = bool(several(target_key)) or not is_one
         own = num_classes if isinstance(num_classes, int) and not joined else None
@@ -122,7 +131,13 @@ class MixupCallback(Callback):
         """Leave the module as it was, whatever happened."""
         self.teardown(trainer, pl_module, "fit")
 
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Mix in this epoch, or no longer."""
+        self.is_off = self.until is not None and trainer.current_epoch >= self.until
+
     def _mixed(self, batch: Any) -> Any:
+        if self.is_off:
+            return batch
         at_x, at_y = self.keys
         try:
             x, y = taken(batch, at_x), taken(batch, at_y)
@@ -151,7 +166,7 @@ class MixupCallback(Callback):
         return joined_targets(x, y, self.num_classes)
 
     def _begin(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not self.rescale:
+        if not self.rescale or self.is_off:
             return
         # By every process, whatever it has seen itself: after a restart only the first one knows the means.
         moments = self.moments.joined()
@@ -218,7 +233,7 @@ class MixupCallback(Callback):
         To be called by all processes, as Lightning does.
         """
         tensors, record = self.moments.joined().to_tensors()
-        state: dict[str, Any] = {"settings": settings_of(self.method), "moments": record}
+        state: dict[str, Any] = {"settings": settings_of(self.method), "moments": record, "is_off": self.is_off}
         state |= {name: tensor.cpu() for name, tensor in tensors.items()}
         if self._targets is not None:
             state["targets"] = shapes_of(self._targets)
@@ -229,6 +244,7 @@ class MixupCallback(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a checkpoint: the first process carries the means on, and each has a generator of its own."""
         require_same_settings(self.method, state_dict.get("settings"))
+        self.is_off = state_dict.get("is_off", False)
         self.moments = DataMoments(self.moments.num_classes)
         if rank() == 0:
             self.moments = _restored(state_dict, self.moments.num_classes)

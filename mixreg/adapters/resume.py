@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from typing import Any
 
+from mixreg.methods.choice import Choice
 from mixreg.methods.method import Method
 
 
 def settings_of(method: Method) -> dict[str, Any]:
-    """A method's kind, its α, its number of classes and its own options, as JSON holds them."""
+    """A method's kind and all settings of its constructor that are numbers or text, as JSON holds them."""
     settings: dict[str, Any] = {"method": type(method).__name__}
-    for name in ("alpha", "num_classes", *method.options):
+    for name in ("alpha", "num_classes", *inspect.signature(type(method).__init__).parameters):
         value = _plain(getattr(method, name, None))
-        if isinstance(value, (int, float, str)):
+        if name not in ("inplace", "generator") and isinstance(value, (int, float, str, list)):
             settings[name] = value
+    if isinstance(method, Choice):
+        settings["methods"] = [settings_of(each) for each in method.methods]
     return settings
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return [_plain(part) for part in value]
     # JSON has no infinity, which α may be.
     return str(value) if isinstance(value, float) and math.isinf(value) else value
 
@@ -38,6 +44,7 @@ def require_same_settings(method: Method, stored: dict[str, Any] | None) -> None
         )
         return
     given = settings_of(method)
-    if given != stored:
+    # Earlier checkpoints knew less; what they did not know is not compared.
+    if any(given.get(name) != value for name, value in stored.items()):
         before, now = (", ".join(f"{key}={value}" for key, value in each.items()) for each in (stored, given))
         raise ValueError(f"the checkpoint was trained with {before}, and is to be used with {now}: give it the same")

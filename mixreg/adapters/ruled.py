@@ -9,7 +9,7 @@ from torch import nn
 
 from mixreg._autodiff.network import rules_apply
 from mixreg.adapters.batches import Key, Keys, replaced, several, stretched
-from mixreg.prediction.rescaled import first_parameter, input_among
+from mixreg.prediction.calls import first_parameter, input_among
 from mixreg.prediction.rule import Rule
 
 
@@ -31,6 +31,7 @@ class Ruled:
     def __init__(self, module: nn.Module, rule: Rule, inputs: Keys = 0, y_means: Any = None) -> None:
         self.module, self.rule, self.inputs, self.calls = module, rule, inputs, 0
         self.y_means = rule.y_mean if y_means is None else y_means
+        self._is_inside = False
         self._own = module.__dict__.get("forward")
         self._forward = module.forward
         self._first = first_parameter(module.forward)
@@ -38,10 +39,15 @@ class Ruled:
 
     def _ruled(self, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1
-        if not rules_apply():
+        if self._is_inside or not rules_apply():
+            # A network that calls itself obeys once.
             return self._forward(*args, **kwargs)
-        args, kwargs = self._shrunk(args, kwargs)
-        return stretched(self._forward(*args, **kwargs), self.y_means, self.rule.y_share)
+        self._is_inside = True
+        try:
+            args, kwargs = self._shrunk(args, kwargs)
+            return stretched(self._forward(*args, **kwargs), self.y_means, self.rule.y_share)
+        finally:
+            self._is_inside = False
 
     def _shrunk(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a call, with inputs shrunk."""

@@ -10,6 +10,7 @@ so Newton's method between two bounds finds the one minimum to rounding.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -39,31 +40,53 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     u = u - u.amax(dim=1, keepdim=True)
     chosen = u.gather(1, labels.long().unsqueeze(1)).squeeze(1)
 
-    def derivatives(beta: float) -> tuple[float, float]:
+    def derivatives(beta: Tensor) -> tuple[Tensor, Tensor]:
         p = torch.softmax(beta * u, dim=1)
         mean = (p * u).sum(1)
         variance = (p * u.square()).sum(1) - mean.square()
-        return (mean - chosen).mean().item(), variance.mean().item()
+        return (mean - chosen).mean().reshape(1), variance.mean().reshape(1)
 
-    low, high = 1 / LARGEST, 1 / SMALLEST
-    for bound, is_outside in ((low, derivatives(low)[0] >= 0), (high, derivatives(high)[0] <= 0)):
-        if is_outside:
-            warnings.warn(
-                f"no temperature between {SMALLEST} and {LARGEST} minimises the loss on these {len(u)} samples; "
-                f"using {1 / bound:g}",
-                stacklevel=2,
-            )
-            return 1 / bound
-    beta = 1.0
+    beta, is_inside = minimising_scales(derivatives, 1)
+    if not bool(is_inside):
+        warn_undetermined(len(u), 1 / float(beta))
+    return 1 / float(beta)
+
+
+def minimising_scales(derivatives: Callable[[Tensor], tuple[Tensor, Tensor]], count: int) -> tuple[Tensor, Tensor]:
+    """The minima of convex functions g_k(β_k), each between 1 / `LARGEST` and 1 / `SMALLEST`, by Newton's method.
+
+    Args:
+        derivatives: of β (count, float64): g′ and g″, count each.
+        count: how many functions.
+
+    Returns:
+        β (count), and whether each is a minimum inside the bounds rather than one of them.
+    """
+    ends = (1 / LARGEST, 1 / SMALLEST)
+    low, high = (torch.full((count,), end, dtype=torch.float64) for end in ends)
+    at_low, at_high = (derivatives(end)[0] for end in (low, high))
+    is_below, is_above = (at_low >= 0).cpu(), (at_high <= 0).cpu()
+    beta = torch.ones_like(low)
     for _ in range(_MAX_STEPS):
-        slope, curvature = derivatives(beta)
-        low, high = (beta, high) if slope < 0 else (low, beta)
-        step = beta - slope / curvature if curvature > 0 else low
-        following = step if low < step < high else (low + high) / 2
-        if abs(following - beta) <= 1e-12 * beta:
-            break
+        slope, curvature = (part.double().cpu() for part in derivatives(beta))
+        low, high = torch.where(slope < 0, beta, low), torch.where(slope < 0, high, beta)
+        step = torch.where(curvature > 0, beta - slope / curvature.clamp(min=1e-300), low)
+        following = torch.where((low < step) & (step < high), step, (low + high) / 2)
+        is_done = bool(((following - beta).abs() <= 1e-12 * beta).all())
         beta = following
-    return 1 / beta
+        if is_done:
+            break
+    beta = torch.where(is_below, ends[0], torch.where(is_above, ends[1], beta))
+    return beta, ~(is_below | is_above)
+
+
+def warn_undetermined(samples: int, used: float) -> None:
+    """Say that held-out data determines no temperature, and which one is used."""
+    warnings.warn(
+        f"no temperature between {SMALLEST} and {LARGEST} minimises the loss on these {samples} samples; "
+        f"using {used:g}",
+        stacklevel=3,
+    )
 
 
 class TemperatureScaling(nn.Module):

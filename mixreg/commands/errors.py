@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from functools import wraps
@@ -22,14 +23,23 @@ def one_line_errors(function: Callable[..., Any]) -> Callable[..., Any]:
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except SystemExit as error:
+            if _is_broken_pipe(error.__context__):
+                # Rich ends the program when nobody reads any more.
+                raise click.exceptions.Exit(1) from error
             # Commands end by returning; only code of one's own gets here, and it would look like success.
             raise click.ClickException(f"code that was run ended the program with exit code {error.code!r}.") from error
         except Exception as error:
+            if _is_broken_pipe(error):
+                raise  # click ends quietly
             if os.environ.get("MIXREG_DEBUG", "0") not in ("", "0"):
                 raise
             raise click.ClickException(sentence(error)) from error
 
     return command
+
+
+def _is_broken_pipe(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.EPIPE
 
 
 def sentence(error: Exception) -> str:

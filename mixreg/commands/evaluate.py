@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixreg._support.tasks import CLASSES
 from mixreg.commands.errors import one_line_errors
+from mixreg.commands.tables import print_shifted, print_table
 from mixreg.commands.terminal import PathType, printable, shown
 
 if TYPE_CHECKING:
-    from mixreg.evaluation.table import Outputs
+    from mixreg.training.config import Config
+    from mixreg.training.held_out_fit import HeldOutFit
 
-Rows = list[dict[str, Any]]
 # A run's network and method, where they are code of one's own.
 OwnCode = tuple[str | None, str | None]
 
 
 @click.command()
 @click.argument("run", required=False, type=PathType(exists=True, file_okay=False, path_type=Path))
-@click.option("--data", help="Another dataset with the same classes, in any form that `train` takes.")
+@click.option("--data", help="Other labelled data with the same classes, in any form that `train` takes.")
+@click.option("--held-out", help="Labelled data to fit strength and temperature on, if not what the run held out.")
 @click.option(
     "--logits",
     type=PathType(exists=True, dir_okay=False, path_type=Path),
@@ -51,6 +54,7 @@ OwnCode = tuple[str | None, str | None]
 def evaluate(
     run: Path | None,
     data: str | None,
+    held_out: str | None,
     logits: Path | None,
     alpha: float | None,
     shifted: tuple[str, ...],
@@ -61,10 +65,11 @@ def evaluate(
     device: str,
     as_json: bool,
 ) -> None:
-    """Evaluate a trained network: accuracy, cross-entropy, ECE and Brier score.
+    """Evaluate a trained network: accuracy, cross-entropy, ECE, Brier score and AURC.
 
-    Plain and rescaled, each before and after temperature scaling. Temperatures are fitted on what the run held out of
-    its training set, never on test data.
+    Plain, rescaled and fitted, each before and after temperature scaling. Strength κ and temperature T are fitted on
+    what the run held out of its training set, or on --held-out, never on test data. "fitted" is what `mixreg predict`
+    uses. AURC is the area under the risk–coverage curve: errors among what it is most confident of.
 
     Saved outputs may also hold logits_shrunk (the network's logits on shrunk inputs x̄ + θ̄ (x − x̄)), y_mean, and
     holdout_logits, holdout_labels, holdout_logits_shrunk to fit temperatures on.
@@ -73,6 +78,7 @@ def evaluate(
     Examples:
       mixreg evaluate runs/digits
       mixreg evaluate runs/digits --figures figures --json
+      mixreg evaluate runs/digits --data new.npz --held-out calibration.npz
       mixreg evaluate runs/lenet --shifted corruptions
       mixreg evaluate runs/lenet --shifted cifar-c:CIFAR-10-C --baseline runs/erm
       mixreg evaluate --logits outputs.npz --alpha 1.0
@@ -81,44 +87,72 @@ def evaluate(
         raise click.UsageError("Give a run's folder, or --logits with --alpha.")
     if (logits is None) != (alpha is None):
         raise click.UsageError("--logits and --alpha belong together.")
-    if logits is not None and (shifted or data):
-        raise click.UsageError("--shifted and --data need a run, not saved outputs.")
+    if logits is not None and (shifted or data or held_out):
+        raise click.UsageError("--shifted, --data and --held-out need a run, not saved outputs.")
     if baseline is not None and not shifted:
         raise click.UsageError("--baseline belongs to --shifted.")
-    if data == "":
-        raise click.UsageError("--data names a dataset, got ''.")
+    for option, value in (("data", data), ("held-out", held_out)):
+        if value == "":
+            raise click.UsageError(f"--{option} names a dataset, got ''.")
     from rich.console import Console
 
     from mixreg.evaluation import table as tables
 
-    _require_device(device)
+    require_device(device)
+    fit: HeldOutFit | None = None
     if logits is not None and alpha is not None:
-        test, held = tables.saved_outputs(logits, alpha)
+        outputs = tables.saved_outputs(logits, alpha)
         caption = f"{logits.name}, α = {alpha:g}"
     else:
+        from mixreg.evaluation.runs import evaluated
+        from mixreg.training.trained import load_trained
+
         assert run is not None
         with Console(stderr=True).status(shown(f"Evaluating {run}")):
-            test, held, caption = _of_run(run, (model, method), data, device)
-    fitted = tables.temperatures(held)
-    rows = tables.table(test, fitted)
-    others = [_on_shifted(run, (model, method), spec, fitted, baseline, device) for spec in shifted if run is not None]
+            trained = load_trained(run, model, method)
+            outputs, fit = evaluated(trained, data, held_out, device)
+        caption = _caption(trained.config, data, len(outputs.y))
+    rows = tables.table(outputs)
+    others = [_on_shifted(run, (model, method), spec, fit, baseline, device) for spec in shifted if run is not None]
     if as_json:
-        content = {"test": rows, "shifted": others} if others else rows
+        content: Any = {"test": rows, "shifted": others} if others else rows
         click.echo(json.dumps(_finite(content), indent=1, allow_nan=False))
     else:
         print_table(rows, caption)
-        if not fitted:
-            click.echo("No temperatures: nothing was held out to fit them on (--holdout at training).")
+        _print_notes(fit, any("tempered" in row["model"] for row in rows) or fit is not None)
         for other in others:
-            _print_shifted(other)
+            print_shifted(other)
     if figures is not None:
-        from mixreg.evaluation.figures import draw, save_figure
+        from mixreg.evaluation.figures import draw, draw_profile, save_figure
 
-        for path in save_figure(draw(test, fitted, caption), figures, "calibration"):
-            click.echo(printable(path), err=as_json)
+        drawn = {} if fit is None or fit.family is None else {"strength": draw_profile(fit.family, caption)}
+        if outputs.targets.task == CLASSES:
+            drawn = {"calibration": draw(outputs, caption)} | drawn
+        for name, figure in drawn.items():
+            for path in save_figure(figure, figures, name):
+                click.echo(printable(path), err=as_json)
 
 
-def _require_device(name: str) -> None:
+def _print_notes(fit: HeldOutFit | None, is_fitted: bool) -> None:
+    if not is_fitted:
+        click.echo("Nothing fitted: nothing was held out (--holdout at training, or --held-out DATA).")
+    elif fit is not None and fit.family is not None:
+        family = fit.family
+        about = "" if math.isnan(family.standard_error) else f" ± {family.standard_error:.2f}"
+        click.echo(f"Fitted on {family.samples:,} held-out samples: best κ = {family.best.strength:.2f}{about}.")
+        if family.note:
+            click.echo(f"{family.note}.")
+
+
+def _caption(config: Config, data: str | None, count: int) -> str:
+    return (
+        f"{data or config.data}, {count:,} test samples; {config.model} trained by {config.method}, "
+        f"α = {config.alpha:g}, {config.epochs} epochs, seed {config.seed}"
+    )
+
+
+def require_device(name: str) -> None:
+    """An error unless PyTorch knows a device of that name."""
     import torch
 
     try:
@@ -136,22 +170,8 @@ def _finite(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def _of_run(run: Path, own: OwnCode, data: str | None, device: str) -> tuple[Outputs, Outputs | None, str]:
-    from mixreg.evaluation.table import of_run
-    from mixreg.training.trained import load_trained
-
-    trained = load_trained(run, *own)
-    test, held = of_run(trained, data, device)
-    config = trained.config
-    caption = (
-        f"{data or config.data}, {len(test.labels):,} test samples; {config.model} trained by {config.method}, "
-        f"α = {config.alpha:g}, {config.epochs} epochs, seed {config.seed}"
-    )
-    return test, held, caption
-
-
 def _on_shifted(
-    run: Path, own: OwnCode, spec: str, fitted: dict[str, float], baseline: Path | None, device: str
+    run: Path, own: OwnCode, spec: str, fit: HeldOutFit | None, baseline: Path | None, device: str
 ) -> dict[str, Any]:
     """All that is known of a run on one shifted set."""
     from rich.console import Console
@@ -181,11 +201,11 @@ def _on_shifted(
     else:
         chosen = open_shifted(kind, Path(folder), trained.config.image_size)
     with Console(stderr=True).status(shown(spec)) as status:
-        rows = evaluate_shifted(trained, chosen, fitted, device, lambda part: status.update(shown(f"{spec}: {part}")))
+        rows = evaluate_shifted(trained, chosen, fit, device, lambda part: status.update(shown(f"{spec}: {part}")))
         reference = ALEXNET_ERROR if kind == "imagenet-c" else {}
         if baseline is not None:
             other = evaluate_shifted(
-                load_trained(baseline), chosen, {}, device, lambda part: status.update(shown(f"baseline: {part}"))
+                load_trained(baseline), chosen, None, device, lambda part: status.update(shown(f"baseline: {part}"))
             )
             reference = corruption_errors(other, "plain")
     result: dict[str, Any] = {"set": spec, "mean": summary(rows), "parts": rows}
@@ -199,58 +219,3 @@ def _on_shifted(
             if errors and reference:
                 row["mce"] = mean_corruption_error(errors, reference)
     return result
-
-
-def _print_shifted(result: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    headings = {
-        "accuracy": "accuracy %",
-        "cross_entropy": "cross-entropy",
-        "ece": "ECE %",
-        "brier": "Brier",
-        "mean_error": f"error over {result.get('corruptions')} of 15 %",
-        "mce": "mCE %",
-        "anchor_accuracy": "anchors %",
-        "pm_accuracy": "pm-10 %",
-    }
-    percent = {"accuracy", "ece", "mean_error", "mce", "anchor_accuracy", "pm_accuracy"}
-    present = [name for name in headings if name in result["mean"][0]]
-    title = shown(f"{result['set']}, means over its parts")
-    table = Table("", *(headings[name] for name in present), title=title)
-    for row in result["mean"]:
-        table.add_row(row["model"], *(f"{100 * row[n]:.2f}" if n in percent else f"{row[n]:.4f}" for n in present))
-    Console(width=120).print(table)
-    if "by_severity" in result:
-        models = [row["model"] for row in result["mean"]]
-        table = Table("severity", *models, title="accuracy % / cross-entropy / ECE %")
-        for severity in range(1, 6):
-            cells = [
-                f"{100 * row['accuracy']:.1f} / {row['cross_entropy']:.3f} / {100 * row['ece']:.1f}"
-                for row in result["by_severity"]
-                if row["severity"] == severity
-            ]
-            table.add_row(str(severity), *cells)
-        Console(width=120).print(table)
-
-
-def print_table(rows: Rows, caption: str) -> None:
-    """Measures as a person reads them: in percent where they are fractions."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=shown(caption))
-    table.add_column("")
-    for heading in ("accuracy %", "cross-entropy", "ECE %", "Brier", "temperature"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(
-            row["model"],
-            f"{100 * row['accuracy']:.2f}",
-            f"{row['cross_entropy']:.4f}",
-            f"{100 * row['ece']:.2f}",
-            f"{row['brier']:.4f}",
-            f"{row['temperature']:.3f}",
-        )
-    Console(width=120).print(table)

@@ -7,6 +7,8 @@ import click
 from mixreg import __version__
 from mixreg.commands.data import data
 from mixreg.commands.evaluate import evaluate
+from mixreg.commands.export import export
+from mixreg.commands.predict import predict
 from mixreg.commands.reproduce import reproduce
 from mixreg.commands.terminal import SafeGroup
 from mixreg.commands.train import train
@@ -19,7 +21,7 @@ def main() -> None:
     """Mixup done right: train with it, predict with it the way the theory says, see what it regularises."""
 
 
-for command in (train, evaluate, reproduce, data, verify):
+for command in (train, evaluate, predict, export, reproduce, data, verify):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -135,8 +135,9 @@ def _refuse_foreign(out: Path) -> None:
     from mixreg.experiments.reproduce import PLAN
 
     report, verdicts, figures = out / "report.html", out / "claims.json", out / "figures"
+    results = [out / name for name in ("results.sqlite", "results.json")]
     if not (out / PLAN).exists():
-        foreign = [path for path in (report, verdicts, *figures.glob("*")) if os.path.lexists(path)]
+        foreign = [path for path in (report, verdicts, *results, *figures.glob("*")) if os.path.lexists(path)]
     else:
         foreign = [path for path, mark in ((report, b"<title>mixreg: "), (verdicts, b'"claims"')) if _lacks(path, mark)]
     if foreign:

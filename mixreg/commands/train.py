@@ -101,7 +101,6 @@ def _help() -> str:
 @click.option("--devices", default="1", show_default=True, help="Processes or devices per node.")
 @click.option("--nodes", default=1, show_default=True, help="Machines.")
 @click.option("--strategy", default="auto", show_default=True, help="Lightning Fabric's: auto, ddp, …")
-@click.option("--precision", default="32-true", show_default=True, help="Lightning Fabric's: bf16-mixed, …")
 @click.option("--workers", default=2, show_default=True, help="Processes that read images from folders.")
 @click.option("--quiet", is_flag=True, help="No progress bar, no lines.")
 @one_line_errors
@@ -116,7 +115,6 @@ def train(
     devices: str,
     nodes: int,
     strategy: str,
-    precision: str,
     workers: int,
     quiet: bool,
     **settings: Any,
@@ -133,7 +131,7 @@ def train(
     from mixreg.training.run import train as train_run
 
     count = int(devices) if devices.isdigit() else devices
-    engine = Engine(accelerator, count, nodes, strategy, precision, workers)
+    engine = Engine(accelerator, count, nodes, strategy, workers)
     try:
         is_new = train_run(config, out, engine, _display(quiet), checkpoint_seconds, evaluate_every)
     finally:
@@ -150,23 +148,24 @@ def _display(quiet: bool) -> Observer | None:
 
     if quiet:
         return None
-    return Bar() if sys.stderr.isatty() else Lines()
+    return Bar() if sys.stderr is not None and sys.stderr.isatty() else Lines()
 
 
 def _add_tempered(out: Path, config: Config) -> None:
-    """Measures after temperature scaling, plain and rescaled, beside the others in metrics.json."""
+    """Measures of fitted and tempered predictions, beside the others in metrics.json."""
     import json
 
     from mixreg._support.files import write_json
-    from mixreg.evaluation.table import of_run, table, temperatures
+    from mixreg.evaluation.runs import evaluated
+    from mixreg.evaluation.table import table
     from mixreg.training.run import METRICS
     from mixreg.training.trained import load_trained
 
     own = [reference if ":" in reference else None for reference in (config.model, config.method)]
-    test, held = of_run(load_trained(out, *own))
-    rows = {row.pop("model"): row for row in table(test, temperatures(held))}
+    outputs, _ = evaluated(load_trained(out, *own))
+    rows = {row.pop("model"): row for row in table(outputs)}
     metrics = json.loads((out / METRICS).read_text())
-    write_json(out / METRICS, metrics | {name: row for name, row in rows.items() if name.endswith("tempered")})
+    write_json(out / METRICS, metrics | {name: row for name, row in rows.items() if name not in metrics})
 
 
 def _leave_other_processes() -> None:

@@ -44,10 +44,9 @@ def verify(model: str | None, data: Path | None, alpha: float | None, loss: str 
         raise click.UsageError("--model and --data belong together: give both or neither.")
     if loss is not None and model is None:
         raise click.UsageError("--loss belongs to --model and --data: without them every statement has its own.")
-    from mixreg._support.references import load_reference
     from mixreg.verify import checks
 
-    arguments = () if model is None or data is None else (load_reference(model)(), *_load_data(data))
+    arguments = () if model is None or data is None else (_network(model), *_load_data(data))
     rows = list(
         _with_progress(checks(*arguments, alpha=alpha, loss="cross_entropy" if loss is None else loss), as_json)
     )
@@ -61,6 +60,17 @@ def verify(model: str | None, data: Path | None, alpha: float | None, loss: str 
         _print_rows(rows)
     if not all(row.holds for row in rows):
         raise click.exceptions.Exit(1)
+
+
+def _network(model: str) -> Any:
+    from torch import nn
+
+    from mixreg._support.references import load_reference
+
+    net = load_reference(model)()
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"{model} must return a network (torch.nn.Module), got {type(net).__name__}")
+    return net
 
 
 def _with_progress(rows: Any, quiet: bool) -> Any:

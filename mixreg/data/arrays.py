@@ -1,6 +1,12 @@
-"""A dataset in memory: images or features with class labels, as plain arrays in one file.
+"""A dataset in memory: images or features with their targets, as plain arrays in one file.
 
-The cache holds one safetensors file per dataset: tensors only, nothing that could run. Labels are class indices.
+The cache holds one safetensors file per dataset: tensors only, nothing that could run.
+
+An .npz of one's own holds x_train, y_train and, unless a part is to be cut off for testing, x_test, y_test; or x and y.
+
+    x    uint8 images, n × height × width (× channels), or floating-point features, n × …
+    y    integers, n: class indices; a 0/1 or boolean matrix, n × c: several labels at once;
+         floating point, n or n × c: numbers to regress on
 """
 
 from __future__ import annotations
@@ -9,22 +15,28 @@ import hashlib
 import json
 import os
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from mixreg._support.files import write_bytes
+from mixreg._support.tasks import CLASSES, LABELS, NUMBERS
 from mixreg.data.errors import DataError as DataError
 from mixreg.data.limits import require_bounded
 
 # More than any dataset has, and few enough to make a network for.
 MOST_CLASSES = 100_000
+# Pictures with more are taken for such with their channels first.
+LARGEST_CHANNELS = 4
+# Where data has no test part, one sample of so many is cut off for it.
+CUT = 5
 
 
 class Split(NamedTuple):
-    """x: n × height × width × channels (uint8), or n × … (float32); y: n class indices (int64)."""
+    """x: n × height × width × channels (uint8), or n × … (float32); y: n class indices (int64), or n × c (float32)."""
 
     x: np.ndarray
     y: np.ndarray
@@ -37,13 +49,21 @@ class Dataset:
     Attributes:
         name: what to call it.
         train, test: the two parts.
-        num_classes: labels lie in 0..num_classes − 1.
+        num_classes: labels lie in 0..num_classes − 1; of other tasks, how many numbers a target has.
+        task: what targets are, see `mixreg._support.tasks`.
+        classes: names of the classes or of the targets, where they have names.
+        features: names of the columns of a table, whose features are standardised before they are learnt from.
+        was_cut: whether the test part was cut off the data, which had none.
     """
 
     name: str
     train: Split
     test: Split
     num_classes: int
+    task: str = CLASSES
+    classes: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    was_cut: bool = False
 
     @property
     def is_images(self) -> bool:
@@ -51,33 +71,70 @@ class Dataset:
         return self.train.x.dtype == np.uint8
 
 
-def checked(name: str, train: Split, test: Split) -> Dataset:
+def checked(
+    name: str, train: Split, test: Split, classes: tuple[str, ...] = (), features: tuple[str, ...] = ()
+) -> Dataset:
     """The dataset of these arrays, or an error that says what is wrong with them."""
-    parts = []
-    for part, split in (("train", train), ("test", test)):
-        x, y = split
-        if x.dtype != np.uint8 and not np.issubdtype(x.dtype, np.floating):
-            raise DataError(f"{name}: x_{part} must be uint8 images or floating point, got {x.dtype}")
-        if x.ndim < 2 or 0 in x.shape[1:]:
-            raise DataError(f"{name}: x_{part} must hold samples of at least one number, got shape {x.shape}")
-        if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
-            raise DataError(f"{name}: y_{part} must be a vector of class indices, got {y.dtype} of shape {y.shape}")
+    parts, tasks = [], []
+    for part, (x, y) in (("train", train), ("test", test)):
+        task, targets = _checked_targets(name, part, y)
+        tasks.append(task)
+        parts.append(Split(_checked_inputs(name, part, x), targets))
         if len(x) != len(y) or len(x) == 0:
             raise DataError(f"{name}: x_{part} has {len(x)} samples and y_{part} has {len(y)}")
-        if x.dtype == np.uint8 and x.ndim not in (3, 4):
-            raise DataError(f"{name}: images must be n × height × width (× channels), got shape {x.shape}")
-        if x.dtype != np.uint8 and not (np.abs(x) <= np.finfo(np.float32).max).all():
-            raise DataError(f"{name}: x_{part} holds values that are not finite")
-        if int(y.min()) < 0 or int(y.max()) >= MOST_CLASSES:
-            raise DataError(
-                f"{name}: labels lie in 0..{MOST_CLASSES - 1}, y_{part} holds {int(y.min())} to {int(y.max())}"
-            )
-        x = x[..., None] if x.dtype == np.uint8 and x.ndim == 3 else x
-        parts.append(Split(x if x.dtype == np.uint8 else x.astype(np.float32), y.astype(np.int64)))
     if parts[0].x.shape[1:] != parts[1].x.shape[1:]:
         raise DataError(f"{name}: training inputs are {parts[0].x.shape[1:]} and test inputs {parts[1].x.shape[1:]}")
-    classes = 1 + max(int(split.y.max()) for split in parts)
-    return Dataset(name, parts[0], parts[1], max(classes, 2))
+    if tasks[0] != tasks[1] or parts[0].y.shape[1:] != parts[1].y.shape[1:]:
+        kinds = [f"{task} of shape {part.y.shape[1:]}" for task, part in zip(tasks, parts, strict=True)]
+        raise DataError(f"{name}: training targets are {kinds[0]}, test targets {kinds[1]}")
+    if tasks[0] == CLASSES:
+        width = max(2, len(classes), 1 + max(int(split.y.max()) for split in parts))
+    else:
+        width = parts[0].y.shape[1]
+    return Dataset(name, parts[0], parts[1], width, tasks[0], classes, features)
+
+
+def _checked_inputs(name: str, part: str, x: np.ndarray) -> np.ndarray:
+    if x.dtype != np.uint8 and not np.issubdtype(x.dtype, np.floating):
+        raise DataError(f"{name}: x_{part} must be uint8 images or floating point, got {x.dtype}")
+    if x.ndim < 2 or 0 in x.shape[1:]:
+        raise DataError(f"{name}: x_{part} must hold samples of at least one number, got shape {x.shape}")
+    if x.dtype == np.uint8:
+        if x.ndim not in (3, 4):
+            raise DataError(f"{name}: images must be n × height × width (× channels), got shape {x.shape}")
+        x = x[..., None] if x.ndim == 3 else x
+        if x.shape[3] > LARGEST_CHANNELS and x.shape[1] <= LARGEST_CHANNELS:
+            raise DataError(
+                f"{name}: images must be n × height × width × channels, got shape {x.shape}, which looks like channels "
+                "first: use x.transpose(0, 2, 3, 1)"
+            )
+        return x
+    if not (np.abs(x) <= np.finfo(np.float32).max).all():
+        raise DataError(f"{name}: x_{part} holds values that are not finite")
+    return x.astype(np.float32)
+
+
+def _checked_targets(name: str, part: str, y: np.ndarray) -> tuple[str, np.ndarray]:
+    """The task and its targets."""
+    what = f"{name}: y_{part}"
+    is_integer = np.issubdtype(y.dtype, np.integer)
+    if y.ndim == 1 and is_integer:
+        if len(y) and (int(y.min()) < 0 or int(y.max()) >= MOST_CLASSES):
+            held = f"y_{part} holds {int(y.min())} to {int(y.max())}"
+            raise DataError(f"{name}: labels lie in 0..{MOST_CLASSES - 1}, {held}")
+        return CLASSES, y.astype(np.int64)
+    if y.ndim == 2 and y.shape[1] and (is_integer or y.dtype == np.bool_):
+        if not ((y == 0) | (y == 1)).all():
+            raise DataError(f"{what}: a matrix of integers holds zeros and ones, several labels at once")
+        return LABELS, y.astype(np.float32)
+    if y.ndim in (1, 2) and 0 not in y.shape[1:] and np.issubdtype(y.dtype, np.floating):
+        if not (np.abs(y) <= np.finfo(np.float32).max).all():
+            raise DataError(f"{what} holds values that are not finite")
+        return NUMBERS, y.reshape(len(y), -1).astype(np.float32)
+    raise DataError(
+        f"{what} must be a vector of class indices, a matrix of zeros and ones, or numbers to regress on, got "
+        f"{y.dtype} of shape {y.shape}"
+    )
 
 
 def checksum(array: np.ndarray) -> str:
@@ -163,10 +220,55 @@ def load_cached(path: Path, sums: Sums | None = None) -> Dataset:
 
 
 def load_npz(path: Path) -> Dataset:
-    """A dataset of one's own: an .npz with x_train, y_train, x_test, y_test."""
-    content = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
-    parts = [Split(content[f"x_{part}"], content[f"y_{part}"]) for part in ("train", "test")]
-    return checked(path.stem, *parts)
+    """A dataset of one's own: an .npz with x_train, y_train, and x_test, y_test unless they are to be cut off."""
+    content = read_npz(path, ())
+    if "x" in content and "y" in content and "x_train" not in content:
+        content |= {"x_train": content["x"], "y_train": content["y"]}
+    require_arrays(path, content, ("x_train", "y_train"))
+    train = Split(content["x_train"], content["y_train"])
+    if "x_test" in content or "y_test" in content:
+        if not ("x_test" in content and "y_test" in content):
+            raise DataError(f"{path} holds only one of x_test and y_test; give both, or neither to have a part cut off")
+        return checked(path.stem, train, Split(content["x_test"], content["y_test"]))
+    return cut(checked(path.stem, train, train))
+
+
+def as_task(dataset: Dataset, task: str) -> Dataset:
+    """The dataset with its targets taken for what `task` says."""
+    if task == dataset.task:
+        return dataset
+    if task == NUMBERS:
+        parts = [Split(part.x, part.y.astype(np.float64)) for part in (dataset.train, dataset.test)]
+    elif dataset.task == NUMBERS and all((part.y == np.round(part.y)).all() for part in (dataset.train, dataset.test)):
+        single = task == CLASSES and dataset.num_classes == 1
+        parts = [
+            Split(part.x, (part.y[:, 0] if single else part.y).astype(np.int64))
+            for part in (dataset.train, dataset.test)
+        ]
+    else:
+        raise DataError(f"the targets of {dataset.name} are {dataset.task}, and cannot be taken for {task}")
+    train, test = parts
+    return replace(checked(dataset.name, train, test, dataset.classes, dataset.features), was_cut=dataset.was_cut)
+
+
+def whole(dataset: Dataset) -> Split:
+    """What a dataset holds to judge a network by: its test part, or all of it if that was only cut off."""
+    if not dataset.was_cut:
+        return dataset.test
+    x, y = (np.concatenate([first, second]) for first, second in zip(dataset.train, dataset.test, strict=True))
+    return Split(x, y)
+
+
+def cut(dataset: Dataset) -> Dataset:
+    """The dataset with a fifth of its training part, chosen at random once and for all, as its test part."""
+    x, y = dataset.train
+    if len(y) < CUT:
+        raise DataError(f"{dataset.name} has no test part, and {len(y)} samples are too few to cut one off")
+    from mixreg._support.random import permutation, stream
+
+    order = permutation(len(y), stream("test part")).numpy()
+    test, train = np.sort(order[: len(y) // CUT]), np.sort(order[len(y) // CUT :])
+    return replace(dataset, train=Split(x[train], y[train]), test=Split(x[test], y[test]), was_cut=True)
 
 
 def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -185,7 +287,12 @@ def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, np.ndarray]:
         # Broken archives raise almost anything.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{path} is not an .npz with plain arrays {', '.join(needed)}: {reason}") from error
+    require_arrays(path, content, needed)
+    return content
+
+
+def require_arrays(path: Path, content: Mapping[str, np.ndarray], needed: tuple[str, ...]) -> None:
+    """An error that says what a file holds, unless all needed arrays are among it."""
     if any(key not in content for key in needed):
         held = ", ".join(content) or "nothing"
         raise DataError(f"{path} is not an .npz with plain arrays {', '.join(needed)}: it holds {held}")
-    return content

@@ -7,6 +7,7 @@ drawn from a stream named by seed, epoch and image: it does not depend on worker
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from mixreg._support.random import stream, uniform
 from mixreg.data.arrays import DataError
 from mixreg.data.formats import naming
-from mixreg.data.images import ENDINGS, FORMATS, OTHER_ENDINGS, read_rgb
+from mixreg.data.images import ENDINGS, FORMATS, OTHER_ENDINGS, begins_like_a_picture, read_rgb
 
 # A picture that is longer than so many times its width is cut before it is scaled.
 LONGEST = 32
@@ -28,12 +29,38 @@ PIXEL_MEAN, PIXEL_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The image files of a folder, sorted, its subfolders included; an error names one that could not be read."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    for path in files:
-        if path.suffix.lower() in OTHER_ENDINGS and not path.name.startswith("."):
-            raise DataError(f"{path} is a picture of a kind that is not read; {', '.join(FORMATS)} are")
-    return [path for path in files if path.suffix.lower() in ENDINGS]
+    """The image files of a folder, sorted, its subfolders included and what is hidden left out.
+
+    An error names a picture that could not be read: to leave it out without a word would be to train on other data.
+    """
+    return sorted(_walk(folder, set()))
+
+
+def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
+    try:
+        place = folder.stat()
+        if (place.st_dev, place.st_ino) in seen:
+            return  # a link that leads back
+        seen.add((place.st_dev, place.st_ino))
+        entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {error.strerror}") from error
+    for entry in entries:
+        path = folder / entry.name
+        if entry.is_dir():
+            yield from _walk(path, seen)
+        elif is_picture(path, entry.is_file()):
+            yield path
+
+
+def is_picture(path: Path, is_file: bool) -> bool:
+    """Whether a path is a picture that is read; an error where it is one that is not."""
+    ending = path.suffix.lower()
+    if ending in OTHER_ENDINGS:
+        raise DataError(f"{path} is a picture of a kind that is not read; {', '.join(FORMATS)} are")
+    if ending in ENDINGS and not is_file:
+        raise DataError(f"{path} is named like a picture and is no file, or a link to nothing")
+    return ending in ENDINGS or (not ending and is_file and begins_like_a_picture(path))
 
 
 def class_folders(folder: Path) -> list[Path]:

@@ -95,22 +95,48 @@ def _rows(file: Any, path: Path) -> Iterator[tuple[np.ndarray, int]]:
     packed, groups = path.stat().st_size, range(file.metadata.num_row_groups)
     require_bounded(path, sum(file.metadata.row_group(group).total_byte_size for group in groups), packed)
     unpacked = 0
-    for batch in file.iter_batches(_ROWS, columns=[image, label]):
-        unpacked += batch.nbytes
-        for content, number in zip(batch[image].field("bytes").to_pylist(), batch[label].to_pylist(), strict=True):
+    for batch in file.iter_batches(rows_at_once(file, _ROWS), columns=[image, label]):
+        for content, number in zip(batch[image].field("bytes"), batch[label].to_pylist(), strict=True):
             if number is None:
                 raise DataError(f"{path}: {label} holds no class index in one of its rows")
-            picture = decode_image(content)
-            unpacked += picture.nbytes
+            encoded = content.as_py()
+            picture = decode_image(encoded)
+            unpacked += len(encoded) + picture.nbytes
             require_bounded(path, unpacked, packed)
             yield picture, number
+
+
+def rows_at_once(file: Any, most: int) -> int:
+    """How many rows of a parquet file can be read together, whatever it does.
+
+    A column with a dictionary holds each value once and may repeat it in every row; a value is no larger than the
+    column, so that so many rows together stay below 256 MB.
+    """
+    groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
+    columns = [group.column(k) for group in groups for k in range(group.num_columns)]
+    largest = max((c.total_uncompressed_size for c in columns if c.has_dictionary_page), default=0)
+    return max(1, min(most, (1 << 28) // max(1, largest)))
+
+
+def _image_among(schema: Any) -> str | None:
+    return next((n for n in ("img", "image") if n in schema.names), None)
+
+
+def image_column(path: Path) -> str | None:
+    """The name of a parquet file's column of pictures, if it has one."""
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise DataError("reading parquet files needs pyarrow: pip install 'mixreg[parquet]'") from error
+    with naming(path):
+        return _image_among(pq.read_schema(path))
 
 
 def _columns(schema: Any, path: Path) -> tuple[str, str]:
     """The names of the image and label columns."""
     import pyarrow as pa
 
-    image = next((n for n in ("img", "image") if n in schema.names), None)
+    image = _image_among(schema)
     label = next((n for n in ("fine_label", "label", "labels") if n in schema.names), None)
     if image is None or label is None:
         raise DataError(f"{path} has columns {schema.names}; expected an img or image and a label or fine_label")

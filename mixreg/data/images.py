@@ -24,7 +24,12 @@ FORMATS = {
 }
 ENDINGS = frozenset(ending for endings in FORMATS.values() for ending in endings)
 # Pictures that are not read. To leave them out without a word would be to train on other data.
-_OTHERS = "avif dcm dng eps exr hdr heic heif ico j2k jp2 jxl pbm pcx pgm pnm ppm psd svg tga xpm"
+_OTHERS = (
+    "apng arw avif cr2 cr3 dcm dib dng eps exr fits hdr heic heif ico j2k jif jp2 jpx jxl mpo nef nii orf pbm pcx pgm "
+    "pjpeg pnm ppm psd qoi raf rw2 svg tga xpm"
+)
+# How the files of the formats above begin.
+_BEGINNINGS = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"RIFF")
 OTHER_ENDINGS = frozenset(f".{name}" for name in _OTHERS.split(" "))
 # What a camera notes in a picture's orientation, and what undoes it.
 _UPRIGHT = {
@@ -36,6 +41,15 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+
+
+def begins_like_a_picture(path: Path) -> bool:
+    """Whether a file without an ending is a picture, by its first bytes."""
+    try:
+        with path.open("rb") as file:
+            return file.read(8).startswith(_BEGINNINGS)
+    except OSError:
+        return False
 
 
 def read_rgb(source: Path | bytes, formats: Sequence[str] = tuple(FORMATS)) -> Image.Image:

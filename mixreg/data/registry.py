@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from mixreg.data import formats
-from mixreg.data.arrays import DataError, Dataset, Split, cache_folder, checked, load_cached, load_npz, read_npz
+from mixreg.data.arrays import DataError, Dataset, Split, cache_folder, checked, load_cached, read_npz
 from mixreg.data.fetch import Recipe, Source, from_debian, from_npm, from_you, over_http
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz"
@@ -54,7 +54,7 @@ def _human_labels(kind: str) -> Callable[[Path], tuple[Split, Split]]:
     def read(folder: Path) -> tuple[Split, Split]:
         path = folder / _CIFAR10N
         labels = read_npz(path, ("clean_label", kind))
-        clean = load("cifar10")
+        clean = load_known("cifar10")
         if not np.array_equal(labels["clean_label"], clean.train.y):
             raise DataError(f"{path} belongs to other images, or to CIFAR-10 in another order")
         return Split(clean.train.x, labels[kind]), clean.test
@@ -216,7 +216,8 @@ def digits_32() -> Dataset:
         Split(np.round(255 * part.x[:, 0]).astype(np.uint8).repeat(4, 1).repeat(4, 2)[..., None], part.y)
         for part in (small.train, small.test)
     )
-    return checked("digits-32", *parts)
+    train, test = parts
+    return checked("digits-32", train, test)
 
 
 # A folder of class folders, which nobody may fetch for you.
@@ -231,38 +232,13 @@ def imagenet_folder() -> Path:
 EMBEDDED = {"two-moons": two_moons, "digits": digits, "digits-32": digits_32}
 
 
-def is_parquet_folder(path: Path) -> bool:
-    """Whether a folder holds Hugging Face's train*.parquet and test*.parquet."""
-    return all(any(path.glob(f"{part}*.parquet")) for part in ("train", "test")) if path.is_dir() else False
-
-
-def load(name: str) -> Dataset:
-    """A dataset by name, from an .npz file, or from a folder of Hugging Face's parquet files.
-
-    Raises:
-        DataError: it is not known, or known and not here yet.
-    """
+def load_known(name: str) -> Dataset:
+    """A dataset by its name."""
     if name in EMBEDDED:
         return EMBEDDED[name]()
     if name == IMAGENET:
         raise DataError(f"ImageNet is not here: put or link its folders train/ and val/ into {imagenet_folder()}")
-    if name in RECIPES:
-        path = cache_folder() / f"{name}.safetensors"
-        if not path.exists():
-            raise DataError(f"{name} is not here yet: run `mixreg data get {name}`")
-        return load_cached(path, RECIPES[name].sums)
-    if not name:
-        raise DataError("a dataset is named, got ''")
-    path = Path(name)
-    if is_parquet_folder(path):
-        parts = [formats.parquet(sorted(path.glob(f"{part}*.parquet"))) for part in ("train", "test")]
-        return checked(path.resolve().name, *parts)
-    if path.suffix == ".npz":
-        if not path.is_file():
-            raise DataError(f"{path} is not a file")
-        return load_npz(path)
-    known = ", ".join([*EMBEDDED, *RECIPES])
-    raise DataError(
-        f"unknown dataset {name!r}; known are {known}, an .npz file, a folder of class folders, or of "
-        "train*.parquet and test*.parquet"
-    )
+    path = cache_folder() / f"{name}.safetensors"
+    if not path.exists():
+        raise DataError(f"{name} is not here yet: run `mixreg data get {name}`")
+    return load_cached(path, RECIPES[name].sums)

@@ -1,8 +1,9 @@
-"""Pictures of a trained network: reliability diagrams and confidence histograms, plain and rescaled."""
+"""Pictures of a trained network: reliability, confidence, and the profile by which its rule was fitted."""
 
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,22 +16,42 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mixreg.evaluation.table import Outputs
+    from mixreg.prediction.fitting import FamilyFit
 
 
-def draw(test: Outputs, fitted: dict[str, float], caption: str) -> Figure:
+def draw(test: Outputs, caption: str) -> Figure:
     """One column per model: its reliability diagram above the histogram of its confidence."""
-    shown = dict(test.logits)
-    shown |= {f"{name}, tempered": test.logits[name] / value for name, value in fitted.items()}
+    shown = {name: predictions for name, _, predictions in test.rows()}
     figure = new_figure(3.2 * len(shown), 6)
     axes = figure.subplots(2, len(shown), squeeze=False)
     for column, (name, logits) in enumerate(shown.items()):
-        reliability_diagram(axes[0, column], reliability(logits, test.labels), name)
+        reliability_diagram(axes[0, column], reliability(logits, test.y), name)
         counts = confidence_histogram(logits, 20)
         edges = [k / 20 for k in range(20)]
         axes[1, column].bar(edges, (counts / counts.sum()).tolist(), width=1 / 20, align="edge", edgecolor="white")
         axes[1, column].set(xlabel="confidence", xlim=(0, 1), ylabel="fraction of samples" if column == 0 else "")
     legend = "bars: accuracy at this confidence (light blue: under-, red: over-confident); line: share of samples"
     figure.suptitle(f"{caption}\n{legend}", fontsize=9)
+    return figure
+
+
+def draw_profile(fit: FamilyFit, caption: str) -> Figure:
+    """Held-out loss at the best temperature over the strength of the rule."""
+    figure = new_figure(6.4, 4)
+    axes = figure.subplots()
+    axes.plot([point.strength for point in fit.points], [point.loss for point in fit.points], "o-", color="C0")
+    chosen = fit.at(fit.strength)
+    axes.plot(chosen.strength, chosen.loss, "o", markersize=11, fillstyle="none", color="C3")
+    axes.annotate(f"κ = {chosen.strength:.2f}", (chosen.strength, chosen.loss), (0, 12), textcoords="offset points")
+    for strength, name in ((0.0, "plain"), (1.0, "rescaled")):
+        axes.annotate(name, (strength, fit.at(strength).loss), (6, 6), textcoords="offset points", color="0.4")
+    error, note = fit.standard_error, "ring: what is used"
+    if not math.isnan(error):
+        axes.axvspan(fit.best.strength - error, fit.best.strength + error, color="C0", alpha=0.15, linewidth=0)
+        note += "; band: the best κ ± one standard error"
+    label = "squared error / 2" if fit.loss == "squared_error" else "loss at the best temperature"
+    axes.set(xlabel="strength κ of the rule", ylabel=f"held-out {label}")
+    figure.suptitle(f"{caption}\n{fit.samples:,} held-out samples; {note}", fontsize=9)
     return figure
 
 

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mixreg.calibration.selective import area_under_risk_coverage
 from mixreg.data.corruptions import BENCHMARK
 from mixreg.data.shifted import Part, ShiftedSet
-from mixreg.evaluation.table import Outputs, outputs
+from mixreg.evaluation.table import outputs_on
+from mixreg.training.held_out_fit import HeldOutFit
 from mixreg.training.measures import measure
 from mixreg.training.trained import Trained
 
@@ -41,7 +43,7 @@ ALEXNET_ERROR = dict(
         strict=True,
     )
 )
-_MEASURES = ("accuracy", "cross_entropy", "ece", "brier")
+_MEASURES = ("accuracy", "cross_entropy", "ece", "brier", "aurc")
 
 
 def merged(logits: Tensor, members: list[list[int]] | None) -> Tensor:
@@ -92,27 +94,25 @@ def checked_batches(part: Part, shifted: ShiftedSet, trained: Trained) -> Iterat
 
 
 def evaluate_part(
-    trained: Trained, part: Part, shifted: ShiftedSet, fitted: dict[str, float], device: str
+    trained: Trained, part: Part, shifted: ShiftedSet, fit: HeldOutFit | None, device: str
 ) -> Iterator[dict[str, Any]]:
-    """A row of measures per model, plain and rescaled, with and without its temperature."""
+    """A row of measures for every point of the table (`mixreg.evaluation.table`)."""
     pixels = trained.pixels
     if pixels is None:
         raise ValueError("shifted sets are of images; this network takes features")
-
     batches = ((pixels.scaled(x), y) for x, y in checked_batches(part, shifted, trained))
-    found = outputs({"plain": trained.net, "rescaled": trained.rescaled}, batches, device)
-    for name, logits in found.logits.items():
-        for label, scale in ((name, 1.0), (f"{name}, tempered", fitted.get(name))):
-            if scale is not None:
-                row = _row(merged(logits / scale, shifted.members), found, shifted)
-                yield {"model": label, "part": part.name, "severity": part.severity} | row
+    found = outputs_on(trained, batches, fit, device)
+    for name, _, logits in found.rows():
+        row = _row(merged(logits, shifted.members), found.y, shifted)
+        yield {"model": name, "part": part.name, "severity": part.severity} | row
 
 
-def _row(logits: Tensor, found: Outputs, shifted: ShiftedSet) -> dict[str, float]:
-    right = hits(logits, found.labels, shifted.allowed)
+def _row(logits: Tensor, labels: Tensor, shifted: ShiftedSet) -> dict[str, float]:
+    right = hits(logits, labels, shifted.allowed)
     # Frames of classes that ImageNet does not have cannot be right, and have no finite cross-entropy.
-    possible = torch.isfinite(logits.gather(1, found.labels[:, None])[:, 0])
-    row = measure(logits[possible][:, torch.isfinite(logits[0])], _renumbered(found.labels[possible], logits[0]))
+    possible = torch.isfinite(logits.gather(1, labels[:, None])[:, 0])
+    kept, known = logits[possible][:, torch.isfinite(logits[0])], _renumbered(labels[possible], logits[0])
+    row = measure(kept, known) | {"aurc": float(area_under_risk_coverage(kept, known))}
     row["accuracy"] = float(right.double().mean())
     if shifted.neighbourhoods is not None:
         row["anchor_accuracy"], row["pm_accuracy"] = pm_k_accuracy(right, shifted.neighbourhoods)
@@ -127,7 +127,7 @@ def _renumbered(labels: Tensor, logits: Tensor) -> Tensor:
 def evaluate_shifted(
     trained: Trained,
     shifted: ShiftedSet,
-    fitted: dict[str, float],
+    fit: HeldOutFit | None = None,
     device: str = "cpu",
     report: Callable[[str], None] = lambda name: None,
 ) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ def evaluate_shifted(
     rows = []
     for part in shifted.parts():
         report(f"{part.name} {part.severity or ''}".strip())
-        rows += list(evaluate_part(trained, part, shifted, fitted, device))
+        rows += list(evaluate_part(trained, part, shifted, fit, device))
     return rows
 
 

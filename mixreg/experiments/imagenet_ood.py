@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mixreg.data.arrays import cache_folder
 from mixreg.data.registry import IMAGENET
 from mixreg.data.shifted import open_shifted
+from mixreg.evaluation.runs import evaluated
 from mixreg.evaluation.shift import (
     ALEXNET_ERROR,
     corruption_errors,
@@ -20,7 +21,6 @@ from mixreg.evaluation.shift import (
     mean_corruption_error,
     summary,
 )
-from mixreg.evaluation.table import of_run
 from mixreg.evaluation.table import table as measured
 from mixreg.experiments.claims import Comparison, exceeds
 from mixreg.experiments.experiment import Claim, Experiment, Progress, Results, Run, Sizes, Table, rounded
@@ -77,11 +77,11 @@ def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[
     """Train on ImageNet, then evaluate plain and rescaled on every set."""
     config = Config(**settings["config"])
     trained = train_quietly(config, folder, progress, 0.9)
-    test, _ = of_run(trained, device=device())
-    found: dict[str, Any] = {"standard": {row["model"]: _shown_measures(row) for row in measured(test, {})}}
+    test, _ = evaluated(trained, device=device())
+    found: dict[str, Any] = {"standard": {row["model"]: _shown_measures(row) for row in measured(test)}}
     for name in settings["sets"]:
         shifted = open_shifted(name, cache_folder() / name, config.image_size)
-        rows = evaluate_shifted(trained, shifted, {}, device())
+        rows = evaluate_shifted(trained, shifted, None, device())
         found[name] = {row["model"]: _shown_measures(row) for row in summary(rows)}
         if name == "imagenet-c":
             for predictor in _PREDICTORS:

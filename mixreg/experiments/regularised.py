@@ -32,8 +32,9 @@ from mixreg import risk
 from mixreg._autodiff.derivatives import jacobians
 from mixreg._autodiff.network import evaluating
 from mixreg._support.random import permutation, stream
-from mixreg.data.registry import load
-from mixreg.evaluation.table import of_run, outputs, table, temperatures
+from mixreg.data.loading import load
+from mixreg.evaluation.runs import evaluated
+from mixreg.evaluation.table import gathered, table
 from mixreg.experiments.experiment import Kind, Progress, rounded
 from mixreg.experiments.moments import moments_of
 from mixreg.experiments.training import device, train_quietly
@@ -56,8 +57,8 @@ def measure_network(settings: dict[str, Any], folder: Path, progress: Progress) 
     """Carry out such a run, or resume it."""
     config = Config(**settings["config"])
     trained = train_quietly(config, folder, progress, 0.9, evaluate_every=config.epochs)
-    test, held_out = of_run(trained, device=device())
-    result: dict[str, Any] = {"test": {row.pop("model"): row for row in table(test, temperatures(held_out))}}
+    test, _ = evaluated(trained, device=device())
+    result: dict[str, Any] = {"test": {row.pop("model"): row for row in table(test)}}
     if settings["look"]:
         result |= _measure_further(settings["look"], trained)
     return rounded(result)
@@ -65,7 +66,7 @@ def measure_network(settings: dict[str, Any], folder: Path, progress: Progress) 
 
 def _measure_further(asked: dict[str, Any], trained: Trained) -> dict[str, Any]:
     """Accuracy on moved inputs, and derivatives."""
-    batches = ArrayBatches(load(trained.config.data), trained.config, pixels=trained.pixels)
+    batches = ArrayBatches(load(trained.config.data), trained.config, like=trained.preparation)
     images, labels = _random_part(batches.test, max(asked["images"], asked["points"]))
     x, moved = batches.scaled(images), asked["images"]
     accuracy = _accuracy_when_moved(trained, x[:moved], labels[:moved], asked)
@@ -90,9 +91,9 @@ def _accuracy_when_moved(
     changes += [(f"×{scale:g}", scale, 0.0) for scale in asked["scales"]]
     found: dict[str, dict[str, float]] = {name: {} for name in models}
     for title, scale, shift in changes:
-        moved = outputs(models, [(scale * x + shift, labels)], device())
-        for name, logits in moved.logits.items():
-            found[name][title] = measure(logits, moved.labels)["accuracy"]
+        moved, _ = gathered(models, [(scale * x + shift, labels)], device())
+        for name, logits in moved.items():
+            found[name][title] = measure(logits, labels)["accuracy"]
     return found
 
 

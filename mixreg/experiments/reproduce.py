@@ -119,7 +119,8 @@ def _note(out: Path, scale: str, changes: Mapping[str, Any], sizes: Mapping[str,
         for reference, found in sizes.items():
             if reference not in left_out or reference not in plan:
                 plan[reference] = {"scale": scale, "changes": dict(changes), "sizes": found}
-        write_json(out / PLAN, plan)
+        # What another version knows of stays.
+        write_json(out / PLAN, plan | {name: entry for name, entry in _entries(out).items() if name not in plan})
 
 
 def open_store(out: Path) -> Store:
@@ -132,6 +133,13 @@ def open_store(out: Path) -> Store:
 
 def read_plan(out: Path) -> dict[str, Any]:
     """What was asked for in this folder so far: the paper's experiments in their order, then one's own."""
+    plan = _entries(out)
+    known = [*EXPERIMENTS, *(reference for reference in plan if is_own(reference))]
+    return {reference: plan[reference] for reference in known if reference in plan}
+
+
+def _entries(out: Path) -> dict[str, Any]:
+    """All that the plan of a folder holds."""
     path = out / PLAN
     if not path.exists():
         return {}
@@ -141,8 +149,7 @@ def read_plan(out: Path) -> dict[str, Any]:
             raise ValueError(f"every entry has scale ({', '.join(SCALES)}), changes and sizes")
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} does not say what to reproduce: {error}") from error
-    known = [*EXPERIMENTS, *(reference for reference in plan if is_own(reference))]
-    return {reference: plan[reference] for reference in known if reference in plan}
+    return plan
 
 
 def _is_entry(entry: Any) -> bool:

@@ -34,6 +34,7 @@ CREATE TABLE IF NOT EXISTS runs (
 )
 """
 _COLUMNS = "key, kind, settings, result, provenance, finished, checksum"
+_KNOWN = set(_COLUMNS.split(", "))
 # How long a writer waits for another one.
 _TIMEOUT_SECONDS = 60.0
 
@@ -65,10 +66,16 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{path} cannot be used as a results file: {error}") from error
+        if path.is_symlink():
+            raise StoreError(f"{path} is a link to another file, expected a results file or nothing")
         with self._connected() as connection:
-            connection.execute(_TABLE)
+            # Looked at before anything is written: somebody else's database stays as it is.
+            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             columns = {row[1] for row in connection.execute("PRAGMA table_info(runs)")}
-            if "checksum" not in columns:
+            if tables - {"runs"} or not columns <= _KNOWN or (columns and not _KNOWN - {"checksum"} <= columns):
+                raise StoreError(f"{path} is somebody else's database, expected a results file or nothing")
+            connection.execute(_TABLE)
+            if columns and "checksum" not in columns:
                 # Another process may be adding it, too.
                 with suppress(sqlite3.OperationalError):
                     connection.execute("ALTER TABLE runs ADD COLUMN checksum TEXT")

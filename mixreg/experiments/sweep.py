@@ -63,9 +63,10 @@ def sweep(
         if run.kind not in kinds:
             raise ValueError(f"nothing is known to carry out runs of the kind {run.kind!r}: name it in `kinds`")
     last: Run | None = None
+    failures: list[tuple[Run, Exception]] = []
 
     def tell() -> None:
-        finished = len(unique) - len(pending)
+        finished = len(unique) - len(pending) - len(failures)
         done = finished + sum(_fraction(folder / key) for key in pending)
         on_progress(SweepProgress(finished, done, len(unique), last))
 
@@ -73,7 +74,6 @@ def sweep(
     if not pending:
         return
     engine = on_this_machine if workers.ray_address is None else on_ray
-    failures: list[tuple[Run, Exception]] = []
     for outcome in engine(list(pending.values()), folder, kinds, workers):
         if outcome is not None:
             last, result = outcome

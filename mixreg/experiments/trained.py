@@ -30,10 +30,10 @@ from mixreg._support.files import replacing
 from mixreg.calibration import confidence_histogram
 from mixreg.data.arrays import Dataset, Split
 from mixreg.data.corruptions import corrupted_splits
-from mixreg.data.registry import load
+from mixreg.data.loading import load
 from mixreg.data.shifted import ShiftedSet, open_shifted
 from mixreg.evaluation.shift import checked_batches
-from mixreg.evaluation.table import outputs
+from mixreg.evaluation.table import gathered
 from mixreg.experiments.experiment import Kind, Progress, rounded
 from mixreg.experiments.moments import moments_of
 from mixreg.experiments.training import device, train_quietly
@@ -71,7 +71,7 @@ def trained_network(settings: dict[str, Any], folder: Path, progress: Progress) 
     corruptions = settings.get("corruptions")
     shifted = corrupted(corruptions, load(config.data), folder.parent / "corruptions") if corruptions else None
     trained = train_quietly(config, folder, progress, 0.95, measure_terms)
-    batches = open_batches(config, pixels=trained.pixels, classes=trained.classes)
+    batches = open_batches(config, like=trained.preparation)
     models = predictors(trained, settings["rescale"])
     result = {"log": _log(folder)} | _on_test(models, batches)
     if shifted is not None:
@@ -86,7 +86,7 @@ def predictors(trained: Trained, alphas: list[float]) -> dict[str, nn.Module]:
     """The plain network, and the rescaled one for each α, which it is named by."""
     models: dict[str, nn.Module] = {"plain": trained.net}
     for alpha in alphas:
-        models[f"{alpha:g}"] = Rescaled(trained.net, alpha, trained.x_mean, trained.y_mean)
+        models[f"{alpha:g}"] = Rescaled(trained.net, alpha, trained.moments.x_mean, trained.moments.y_mean)
     return models
 
 
@@ -127,16 +127,16 @@ def _log(folder: Path) -> list[dict[str, Any]]:
 
 
 def _on_test(models: dict[str, nn.Module], batches: Batches) -> dict[str, Any]:
-    found = outputs(models, batches.test_batches(), device())
+    found, labels = gathered(models, batches.test_batches(), device())
     confidence = {
         name: {
             "mean": float(logits.softmax(1).amax(1).mean()),
             "counts": confidence_histogram(logits, CONFIDENCE_BINS).tolist(),
         }
-        for name, logits in found.logits.items()
+        for name, logits in found.items()
     }
     return {
-        "test": {name: measure(logits, found.labels) for name, logits in found.logits.items()},
+        "test": {name: measure(logits, labels) for name, logits in found.items()},
         "confidence": confidence,
     }
 

@@ -5,6 +5,7 @@
 
 from mixreg.losses.derivatives import (
     BUILT_IN,
+    AnyLoss,
     Loss,
     SampleLoss,
     require_curvature,
@@ -13,11 +14,14 @@ from mixreg.losses.derivatives import (
     sample_losses,
 )
 from mixreg.losses.functions import cross_entropy, logistic, squared_error
+from mixreg.losses.weighted import WeightedCrossEntropy
 
 __all__ = [
+    "AnyLoss",
     "BUILT_IN",
     "Loss",
     "SampleLoss",
+    "WeightedCrossEntropy",
     "cross_entropy",
     "logistic",
     "require_curvature",

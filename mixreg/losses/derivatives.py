@@ -222,6 +222,25 @@ class CustomLoss(Loss):
         return torch.vmap(one)(y, u, dy, du)
 
 
+# Losses of PyTorch that are not the same with target and output exchanged, and what they are called here.
+_OUTPUTS_FIRST = {
+    "cross_entropy": "'cross_entropy'",
+    "CrossEntropyLoss": "'cross_entropy'",
+    "binary_cross_entropy_with_logits": "'logistic'",
+    "BCEWithLogitsLoss": "'logistic'",
+    "binary_cross_entropy": "",
+    "BCELoss": "",
+    "nll_loss": "",
+    "NLLLoss": "",
+    "kl_div": "",
+    "KLDivLoss": "",
+    "poisson_nll_loss": "",
+    "PoissonNLLLoss": "",
+    "gaussian_nll_loss": "",
+    "GaussianNLLLoss": "",
+}
+AnyLoss = str | SampleLoss | Loss
+
 BUILT_IN: dict[str, Loss] = {
     "cross_entropy": CrossEntropy(),
     "logistic": Logistic(),
@@ -229,9 +248,16 @@ BUILT_IN: dict[str, Loss] = {
 }
 
 
-def require_known(loss: str | SampleLoss) -> None:
-    """A loss is one of the built-in names or a callable."""
-    if not callable(loss) and not (isinstance(loss, str) and loss in BUILT_IN):
+def require_known(loss: AnyLoss) -> None:
+    """A loss is one of the built-in names, a callable, or a `Loss`; not one of PyTorch's, which take outputs first."""
+    name = type(loss).__name__ if isinstance(loss, torch.nn.Module) else getattr(loss, "__name__", "")
+    is_torchs = isinstance(loss, torch.nn.Module) or getattr(loss, "__module__", "") == "torch.nn.functional"
+    if is_torchs and name in _OUTPUTS_FIRST:
+        raise ValueError(
+            f"a loss takes the target first, loss(y, u), and {name} the output: give "
+            f"{_OUTPUTS_FIRST[name] or f'lambda y, u: {name}(u, y)'}"
+        )
+    if not callable(loss) and not isinstance(loss, Loss) and not (isinstance(loss, str) and loss in BUILT_IN):
         raise ValueError(f"unknown loss {loss!r}; known are {', '.join(BUILT_IN)}, or a callable loss(y, u)")
 
 
@@ -251,9 +277,11 @@ def require_curvature(loss: Loss, y: Tensor, u: Tensor) -> None:
         )
 
 
-def resolve(loss: str | SampleLoss, y_shape: torch.Size, u_shape: torch.Size) -> Loss:
+def resolve(loss: AnyLoss, y_shape: torch.Size, u_shape: torch.Size) -> Loss:
     """The loss of a name, or of a callable on one sample, for targets and outputs of these shapes."""
     require_known(loss)
+    if isinstance(loss, Loss):
+        return loss
     if callable(loss):
         return CustomLoss(loss, y_shape, u_shape)
     if y_shape != u_shape:
@@ -267,7 +295,7 @@ def resolve(loss: str | SampleLoss, y_shape: torch.Size, u_shape: torch.Size) ->
     return BUILT_IN[loss]
 
 
-def sample_losses(loss: str | SampleLoss, y: Tensor, u: Tensor) -> Tensor:
+def sample_losses(loss: AnyLoss, y: Tensor, u: Tensor) -> Tensor:
     """The loss of each sample, n; y: n × … targets as values, u: n × … outputs."""
     n = u.shape[0]
     return resolve(loss, y.shape[1:], u.shape[1:]).value(y.reshape(n, -1), u.reshape(n, -1))

@@ -136,6 +136,10 @@ def to_values(y: Tensor, num_classes: int | None, dtype: torch.dtype | None = No
         # On a CPU the look-up checks every index itself and a second look would cost as much.
         if y.ndim == 1 and num_classes <= LARGEST_TABLE and not torch.compiler.is_compiling():
             return _identity(num_classes, dtype, y.device).index_select(0, y.long())
+        if torch.compiler.is_compiling():
+            # Compiled code scatters without looking.
+            is_known = ((y >= 0) & (y < num_classes)).all()
+            torch._assert_async(is_known, f"labels must lie in 0..{num_classes - 1} (num_classes={num_classes})")
         one_hot = torch.zeros((y.shape[0], num_classes, *y.shape[1:]), dtype=dtype, device=y.device)
         return one_hot.scatter_(1, y.long().unsqueeze(1), 1.0)
     except (IndexError, RuntimeError):

@@ -8,7 +8,7 @@ and θ = mean_p M_p ∈ [½, 1]. With the partner j uniform over the data,
     ŷ   = θ y_i + (1 − θ) y_j                   E[ŷ | i]  = ȳ + θ̄ (y_i − ȳ),                  θ̄ = E θ = mean_p m_p.
 
 Dense targets (segmentation masks, n × H × W, and anything else with the image's last two dimensions) are not mixed by
-area but cut with the same box: every pixel keeps the label of the image it came from.
+area but cut with the same box: every pixel keeps the label of the image it came from, so that t̄ is the map m, too.
 
 So a network trained with CutMix has learnt a map from inputs that are shrunk pixel by pixel, the less the nearer to the
 corners, which boxes rarely reach: its rule has the map m as the share of inputs and θ̄ as that of outputs.
@@ -21,30 +21,42 @@ from torch import Tensor
 
 from mixreg._support.random import permutation
 from mixreg._support.structure import common_dtype, of_kind
-from mixreg.losses.targets import checked_values, validate_num_classes
+from mixreg.losses.targets import validate_num_classes
 from mixreg.methods.method import Augmentation, Rows
-from mixreg.methods.pairing import Pairing, mix
+from mixreg.methods.pairing import Pairing, is_chosen, mix
+from mixreg.methods.recipe import Recipe
 from mixreg.prediction.rule import Rule
 from mixreg.theory.boxes import draw_boxes, own_share
 from mixreg.theory.moments import DataMoments
 
 
-class CutMix(Augmentation):
+class CutMix(Recipe, Augmentation):
     """Replaces a box of every image by that of another: `x, y = CutMix(alpha=1.0, num_classes=10)(x, y)`.
 
     Args:
         alpha: in [0, ∞]; 0 cuts nothing.
         num_classes: needed when targets are integer labels, which become soft labels.
         generator: random number generator; by default PyTorch's global one.
+        per_sample: draw a box for every image, or one for the batch.
+        probability: that an image gets a box (or the whole batch, if not `per_sample`), in [0, 1].
+        label_smoothing: ε in [0, 1) of a smoothing towards the uniform label, before mixing.
     """
 
     name = "cutmix"
     about = "boxes of other images, labels by area (Yun et al., 2019)"
+    options = ("probability", "per_sample")
 
     def __init__(
-        self, alpha: float = 1.0, num_classes: int | None = None, generator: torch.Generator | None = None
+        self,
+        alpha: float = 1.0,
+        num_classes: int | None = None,
+        generator: torch.Generator | None = None,
+        per_sample: bool = True,
+        probability: float = 1.0,
+        label_smoothing: float = 0.0,
     ) -> None:
         self.alpha, self.num_classes, self.generator = alpha, validate_num_classes(num_classes), generator
+        self.per_sample, self.probability, self.label_smoothing = per_sample, probability, label_smoothing
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         """A batch with boxes of other images.
@@ -54,29 +66,45 @@ class CutMix(Augmentation):
         if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 3:
             given = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
             raise TypeError(f"CutMix takes floating-point images n × … × height × width, got {given}")
-        values = checked_values(x, y, self.num_classes)
+        if 0 in x.shape[-2:]:
+            raise ValueError(f"CutMix takes images of at least one pixel, got shape {tuple(x.shape)}")
+        values = self._targets(x, y)
         n, height, width = x.shape[0], x.shape[-2], x.shape[-1]
         if self.alpha == 0 or n == 0:
             return x.clone(), values.clone()
-        boxes = draw_boxes(n, self.alpha, height, width, generator)
+        count = n if self.per_sample else 1
+        boxes = draw_boxes(count, self.alpha, height, width, generator)
         partner = permutation(n, generator)
         area = boxes.area()
         covers_most = 2 * area > height * width
         share = torch.where(covers_most, height * width - area, area).double() / (height * width)
         # Where the box is the larger part, it is what stays.
         replaced = boxes.masks(height, width) ^ covers_most.reshape(-1, 1, 1)
+        if self.probability < 1:
+            is_cut = is_chosen(count, self.probability, generator)
+            share, replaced = share * is_cut, replaced & is_cut.reshape(-1, 1, 1)
+        share, replaced = share.expand(n), replaced.expand(n, -1, -1)
         mixed = _pasted(x, partner, replaced)
-        if values.ndim > 2 and values.shape[-2:] == x.shape[-2:]:
+        if values.ndim > 2 and values.shape[-2:] != x.shape[-2:]:
+            raise ValueError(
+                f"dense targets are cut with the images and must end with their height and width "
+                f"{tuple(x.shape[-2:])}, got targets of shape {tuple(y.shape)}"
+            )
+        if values.ndim > 2:
             return mixed, _pasted(values, partner, replaced)
         return mixed, mix(values, Pairing(partner, share.to(common_dtype(x))))
 
-    def rule(self, moments: DataMoments) -> Rule:
-        """A share for every pixel."""
-        share = own_share(self.alpha, *moments.x_mean.shape[-2:])
-        return Rule(share, float(share.mean()), moments.x_mean, moments.y_mean)
+    def full_rule(self, moments: DataMoments) -> Rule:
+        """A share for every pixel of images, and of dense targets, which are cut with them."""
+        x_mean, y_mean = moments.x_mean, moments.y_mean
+        if not isinstance(x_mean, Tensor) or x_mean.ndim < 2:
+            raise TypeError("the rule of CutMix is for images … × height × width; these moments are of something else")
+        share = own_share(self.alpha, *x_mean.shape[-2:])
+        is_dense = y_mean.ndim > 1 and y_mean.shape[-2:] == x_mean.shape[-2:]
+        return Rule(share, share if is_dense else float(share.mean()), x_mean, y_mean)
 
     def __repr__(self) -> str:
-        return f"CutMix(alpha={self.alpha}, num_classes={self.num_classes})"
+        return f"CutMix(alpha={self.alpha}, num_classes={self.num_classes}, probability={self.probability})"
 
 
 def _pasted(x: Tensor, partner: Tensor, replaced: Tensor) -> Tensor:

@@ -21,13 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from mixreg._autodiff.layers import INPUT, changing_input, find_layer, first_layers
-from mixreg._autodiff.network import uncompiled, unwrapped
+from mixreg._autodiff.network import uncompiled, uncompiled_calls, unwrapped
 from mixreg._support.processes import world_size
 from mixreg._support.random import integers, uniform
 from mixreg._support.structure import require_plain
 from mixreg.losses.targets import require_equally_many, to_values, validate_num_classes
 from mixreg.methods.method import Comparing, Method, Rows, Setting
-from mixreg.methods.pairing import Pairing, mix
+from mixreg.methods.pairing import Pairing, is_chosen, mix
+from mixreg.methods.recipe import Recipe
 from mixreg.prediction.hidden import RescaledManifold, hidden_means
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
@@ -36,7 +37,7 @@ from mixreg.theory.numerics import draw_smaller_part
 _HIDDEN = "hidden."
 
 
-class ManifoldMixup(Comparing):
+class ManifoldMixup(Recipe, Comparing):
     """Mixes at a random layer: `logits, targets = ManifoldMixup(["", "layer1"], alpha=2.0, num_classes=10)(net, x, y)`.
 
     Args:
@@ -44,11 +45,12 @@ class ManifoldMixup(Comparing):
         alpha: in [0, ∞].
         num_classes: needed when targets are integer labels, which become soft labels.
         generator: random number generator; by default PyTorch's global one.
+        probability: that a sample is mixed, in [0, 1].
     """
 
     name = "manifold"
     about = "Mixup of hidden layers (Verma et al., 2018)"
-    options = ("layers",)
+    options = ("layers", "probability")
 
     def __init__(
         self,
@@ -56,11 +58,15 @@ class ManifoldMixup(Comparing):
         alpha: float = 2.0,
         num_classes: int | None = None,
         generator: torch.Generator | None = None,
+        probability: float = 1.0,
     ) -> None:
+        if isinstance(layers, str):
+            layers = [layer.strip() for layer in layers.split(",")]
         if layers is not None and not layers:
             raise ValueError("give at least one layer to mix at; '' is the input")
         self.layers = None if layers is None else list(layers)
         self.alpha, self.num_classes, self.generator = alpha, validate_num_classes(num_classes), generator
+        self.probability = probability
 
     @classmethod
     def build(cls, setting: Setting) -> Method:
@@ -85,6 +91,8 @@ class ManifoldMixup(Comparing):
 
         x: n × …, y: n integer labels or n × … targets.
         """
+        if not isinstance(net, nn.Module):
+            raise TypeError(f"ManifoldMixup mixes at the layers of a torch.nn.Module, got {type(net).__name__}")
         self.choose_layers(net)
         return self.logits_and_targets(net, self.draw(x, y, self._current_generator()))
 
@@ -95,11 +103,14 @@ class ManifoldMixup(Comparing):
         if not isinstance(x, Tensor):
             raise TypeError(f"ManifoldMixup takes inputs of one tensor, got {type(x).__name__}")
         require_plain(x, "x")
-        values = to_values(y, self.num_classes, x.dtype if x.is_floating_point() else None)
+        values = self._smoothed(to_values(y, self.num_classes, x.dtype if x.is_floating_point() else None))
         n, device = require_equally_many(len(x), values), x.device
         layer = integers(len(self.layers), (), generator, device).expand(n)
-        share = draw_smaller_part(self.alpha, (n,), generator, values.dtype).to(device)
-        return x, values, layer, uniform((n,), generator, device=device), share
+        share = draw_smaller_part(self.alpha, (n,), generator, values.dtype)
+        key = uniform((n,), generator, device=device)
+        if self.probability < 1:
+            share = share * is_chosen(n, self.probability, generator)
+        return x, values, layer, key, share.to(device)
 
     def logits_and_targets(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor]:
         x, y, layer, key, share = rows
@@ -113,7 +124,7 @@ class ManifoldMixup(Comparing):
         pairing = Pairing(key.argsort(), share)
         return mix(x, pairing), mix(y, pairing)
 
-    def rule(self, moments: DataMoments) -> Rule | None:
+    def full_rule(self, moments: DataMoments) -> Rule | None:
         """Mixup's, where it mixes the input; at hidden layers there is none on inputs (see `predictor`)."""
         return Rule.of_mixup(self.alpha, moments.x_mean, moments.y_mean) if self.layers == [INPUT] else None
 
@@ -125,7 +136,7 @@ class ManifoldMixup(Comparing):
     def predictor(self, net: nn.Module, moments: DataMoments, further: Mapping[str, Tensor] | None = None) -> nn.Module:
         """The network with Mixup's rule at each of its layers, averaged."""
         hidden = {k.removeprefix(_HIDDEN): mean for k, mean in (further or {}).items() if k.startswith(_HIDDEN)}
-        return RescaledManifold(net, self.alpha, hidden, moments.y_mean)
+        return RescaledManifold(net, self.alpha, hidden, moments.y_mean, self.probability)
 
 
 def mixed_outputs(net: nn.Module, layer: str, x: Tensor, pairing: Pairing) -> Tensor:
@@ -146,7 +157,7 @@ def mixed_outputs(net: nn.Module, layer: str, x: Tensor, pairing: Pairing) -> Te
             raise ValueError(f"layer {layer!r} takes {len(hidden)} rows for {len(pairing.partner)} samples")
         return mix(hidden, pairing)
 
-    with changing_input(unwrapped(net), layer, mixed):
+    with uncompiled_calls(unwrapped(net)), changing_input(unwrapped(net), layer, mixed):
         outputs = uncompiled(net)(x)
     if not is_mixed:
         raise ValueError(f"layer {layer!r} took no part in the network's computation")

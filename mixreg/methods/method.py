@@ -24,7 +24,7 @@ from torch.utils.data import default_collate
 
 from mixreg._autodiff.network import Network
 from mixreg._support.random import Random
-from mixreg.losses import cross_entropy
+from mixreg.losses import AnyLoss, cross_entropy, sample_losses
 from mixreg.prediction.rescaled import Rescaled
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
@@ -60,6 +60,7 @@ class Method(Random):
         about: one sentence.
         options: arguments of its constructor that are its own.
         generator: random number generator; by default PyTorch's global one.
+        loss: what compares targets with outputs: a name, a callable on one sample, or a `Loss`.
     """
 
     name: ClassVar[str] = ""
@@ -67,6 +68,7 @@ class Method(Random):
     options: ClassVar[tuple[str, ...]] = ()
 
     generator: Generator | None = None
+    loss: AnyLoss = "cross_entropy"
 
     @classmethod
     def build(cls, setting: Setting) -> Method:
@@ -117,6 +119,13 @@ class Method(Random):
         return self.predictor(net, moments, further)
 
 
+def require_mean(x_mean: Any) -> Tensor:
+    """x̄ itself, if it is a tensor."""
+    if not isinstance(x_mean, Tensor):
+        raise TypeError(f"x_mean must be a tensor, the mean of the training data, got {type(x_mean).__name__}")
+    return x_mean
+
+
 class Criterion(Method):
     """A method that is a loss of the network: `method(net, x, y).backward()`."""
 
@@ -146,7 +155,7 @@ class WithAlpha(Method):
 class WithMixupRule(WithAlpha):
     """A method that on average shows what Mixup shows: x̃ and ỹ."""
 
-    def rule(self, moments: DataMoments) -> Rule:
+    def rule(self, moments: DataMoments) -> Rule | None:
         return Rule.of_mixup(self.alpha, moments.x_mean, moments.y_mean)
 
 
@@ -158,7 +167,7 @@ class WithMixupControl(WithAlpha):
 
 
 class Comparing(WithAlpha):
-    """A method that compares what the network makes of its rows with targets, by cross-entropy."""
+    """A method that compares what the network makes of its rows with targets, by its `loss`."""
 
     def logits_and_targets(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor]:
         """What the network makes of rows, and what it is compared with."""
@@ -166,13 +175,18 @@ class Comparing(WithAlpha):
 
     def losses(self, net: Any, rows: Rows) -> Tensor:
         logits, targets = self.logits_and_targets(net, rows)
-        return cross_entropy(targets, logits)
+        return self._compared(targets, logits)
+
+    def _compared(self, targets: Tensor, logits: Tensor) -> Tensor:
+        # Cross-entropy also takes dense outputs, n × c × ….
+        is_dense = self.loss == "cross_entropy"
+        return cross_entropy(targets, logits) if is_dense else sample_losses(self.loss, targets, logits)
 
     def losses_and_logits(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor | None]:
         if type(self).losses is not Comparing.losses:
             return self.losses(net, rows), None
         logits, targets = self.logits_and_targets(net, rows)
-        return cross_entropy(targets, logits), logits.detach()
+        return self._compared(targets, logits), logits.detach()
 
 
 class Augmentation(Comparing):
@@ -218,6 +232,8 @@ class WithMoments(Augmentation):
     """
 
     def __init__(self, alpha: float, moments: DataMoments, generator: Generator | None = None) -> None:
+        if not isinstance(moments, DataMoments):
+            raise TypeError(f"moments must be DataMoments, got {type(moments).__name__}")
         self.alpha, self.moments, self.generator = alpha, moments, generator
 
     @property

@@ -14,15 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixreg._support.memory import Recycler
+from mixreg._support.memory import Recycler, share_memory, shares_memory_with_itself
 from mixreg._support.structure import common_dtype, leaves, rebuild
-from mixreg.losses.targets import LARGEST_TABLE, checked_values, is_class_index, validate_num_classes
+from mixreg.losses.targets import LARGEST_TABLE, is_class_index, validate_num_classes
 from mixreg.methods.method import Augmentation, WithMixupRule
 from mixreg.methods.pairing import draw_pairing, mix, mix_one_hot_
+from mixreg.methods.recipe import Recipe
 from mixreg.theory.theta import Theta
 
 
-class Mixup(WithMixupRule, Augmentation):
+class Mixup(Recipe, WithMixupRule, Augmentation):
     """Mixes a batch: `x, y = Mixup(alpha=1.0, num_classes=10)(x, y)`.
 
     Args:
@@ -33,10 +34,14 @@ class Mixup(WithMixupRule, Augmentation):
         generator: random number generator; by default PyTorch's global one, which every `DataLoader` worker has seeded
             apart. A given one is split among workers: each continues with a stream of its own.
         inplace: overwrite the tensors of x. Targets are small and always fresh.
+        probability: that a sample is mixed (or the whole batch, if not `per_sample`), in [0, 1].
+        label_smoothing: ε in [0, 1) of a smoothing towards the uniform label, before mixing.
     """
 
     name = "mixup"
     about = "Mixup (Zhang et al., 2018)"
+    options = ("probability", "per_sample")
+    takes_trees = True
 
     def __init__(
         self,
@@ -45,12 +50,15 @@ class Mixup(WithMixupRule, Augmentation):
         per_sample: bool = True,
         generator: torch.Generator | None = None,
         inplace: bool = False,
+        probability: float = 1.0,
+        label_smoothing: float = 0.0,
     ) -> None:
         self.alpha = alpha
         self.num_classes = validate_num_classes(num_classes)
         self.per_sample = per_sample
         self.generator = generator
         self.inplace = inplace
+        self.probability, self.label_smoothing = probability, label_smoothing
         self._recycler = Recycler()
 
     @property
@@ -81,14 +89,16 @@ class Mixup(WithMixupRule, Augmentation):
         return self._mix(x, y, generator, inplace=False)
 
     def _mix(self, x: Any, y: Tensor, generator: torch.Generator | None, inplace: bool) -> tuple[Any, Tensor]:
-        values = checked_values(x, y, self.num_classes)
+        values = self._targets(x, y)
         if inplace:
             _require_writable(x)
         if self.alpha == 0:
             return (x, values.clone()) if inplace else (rebuild(x, torch.clone), values.clone())
-        pairing = draw_pairing(len(values), self.alpha, self.per_sample, generator, common_dtype(x))
+        kind, p = common_dtype(x), self.probability
+        pairing = draw_pairing(len(values), self.alpha, self.per_sample, generator, kind, p)
         # Targets first: in place, they may be the very tensor that is about to be overwritten.
-        is_wide = is_class_index(y) and y.ndim == 1 and values.shape[1] > LARGEST_TABLE
+        is_one_hot = is_class_index(y) and y.ndim == 1 and not self.label_smoothing
+        is_wide = is_one_hot and values.shape[1] > LARGEST_TABLE
         mixed_y = mix_one_hot_(values, y, pairing) if is_wide else mix(values, pairing)
         allocate = self._recycler.empty_like
         if isinstance(x, Tensor):
@@ -106,18 +116,21 @@ class Mixup(WithMixupRule, Augmentation):
     def __repr__(self) -> str:
         return (
             f"Mixup(alpha={self.alpha}, num_classes={self.num_classes}, per_sample={self.per_sample}, "
-            f"inplace={self.inplace})"
+            f"inplace={self.inplace}, probability={self.probability})"
         )
 
 
 def _require_writable(x: Any) -> None:
     """All of them, before the first is mixed: a batch is changed whole or not at all."""
-    for name, tensor in leaves(x):
+    named = list(leaves(x))
+    for name, tensor in named:
         reason = ""
-        if tensor.requires_grad and torch.is_grad_enabled() and tensor.is_leaf:
+        if tensor.requires_grad and torch.is_grad_enabled() and (tensor.is_leaf or tensor._is_view()):
             reason = "requires gradients"
-        elif torch._debug_has_internal_overlap(tensor) == 1:
+        elif shares_memory_with_itself(tensor):
             reason = "is expanded, so that several samples share their memory,"
+        elif any(share_memory(tensor, other) for _, other in named if other is not tensor):
+            reason = "shares its memory with another tensor of the batch"
         elif tensor.is_inference() and not torch.is_inference_mode_enabled():
             reason = "was made in inference mode"
         if reason:

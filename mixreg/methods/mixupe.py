@@ -25,12 +25,14 @@ from mixreg._autodiff.network import Network, outputs_of, within_forward
 from mixreg._autodiff.tangents import tangents_inside
 from mixreg._support.numbers import require_weight
 from mixreg.losses import SampleLoss, resolve, sample_losses
-from mixreg.losses.targets import checked_values, validate_num_classes
-from mixreg.methods.method import Criterion, Method, Rows, Setting, WithMixupRule
+from mixreg.losses.targets import validate_num_classes
+from mixreg.methods.method import Criterion, Method, Rows, Setting, WithMixupRule, require_mean
 from mixreg.methods.pairing import mixed_copy
+from mixreg.methods.recipe import Recipe
+from mixreg.theory.modified import fitted_mean
 
 
-class MixupE(WithMixupRule, Criterion):
+class MixupE(Recipe, WithMixupRule, Criterion):
     """The loss of a batch: `MixupE(1.0, x_mean, num_classes=10)(net, x, y).backward()`.
 
     Args:
@@ -40,11 +42,12 @@ class MixupE(WithMixupRule, Criterion):
         num_classes: needed when targets are integer labels.
         loss: a name or a differentiable callable on one sample.
         generator: random number generator; by default PyTorch's global one.
+        probability: that a sample is mixed, in [0, 1].
     """
 
     name = "mixupe"
     about = "Mixup with its slope towards the mean held near 0 (Zou et al., 2023)"
-    options = ("weight",)
+    options = ("weight", "probability")
 
     def __init__(
         self,
@@ -54,9 +57,10 @@ class MixupE(WithMixupRule, Criterion):
         num_classes: int | None = None,
         loss: str | SampleLoss = "cross_entropy",
         generator: torch.Generator | None = None,
+        probability: float = 1.0,
     ) -> None:
-        self.alpha = alpha
-        self.x_mean, self.weight, self.loss = x_mean, require_weight(weight), loss
+        self.alpha, self.probability = alpha, probability
+        self.x_mean, self.weight, self.loss = require_mean(x_mean), require_weight(weight), loss
         self.num_classes, self.generator = validate_num_classes(num_classes), generator
 
     @classmethod
@@ -71,7 +75,7 @@ class MixupE(WithMixupRule, Criterion):
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         """The data as values and what Mixup makes of it: `Mixed`."""
-        return mixed_copy(x, checked_values(x, y, self.num_classes), self.alpha, generator)
+        return mixed_copy(x, self._targets(x, y), self.alpha, generator, self.probability)
 
     def shown(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """The mixed batch."""
@@ -82,8 +86,10 @@ class MixupE(WithMixupRule, Criterion):
         if self.weight * self.step_mean == 0:
             return sample_losses(self.loss, mixed_y, outputs_of(net, mixed_x))
 
+        mean = fitted_mean(self.x_mean.to(x.device), x, "x_mean")
+
         def both(forward: Network, module: Network, x: Tensor, mixed_x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            u, along, _ = tangents_inside(forward, module, x, self.x_mean.to(x) - x, False)
+            u, along, _ = tangents_inside(forward, module, x, mean - x, False)
             return u, along, outputs_of(forward, mixed_x)
 
         u, along, mixed_u = within_forward(net, both, x, mixed_x)

@@ -8,12 +8,22 @@ from mixreg.methods.partial import PartialMixup
 
 
 class OutputMixup(PartialMixup):
-    """`PartialMixup("outputs", …)`."""
+    """`PartialMixup("outputs", …)`.
+
+    Args:
+        alpha, num_classes, generator: as there.
+        probability: that a sample is mixed, in [0, 1].
+    """
 
     name = "outputs"
     about = "Mixup of labels only"
+    options = ("probability",)
 
     def __init__(
-        self, alpha: float = 1.0, num_classes: int | None = None, generator: torch.Generator | None = None
+        self,
+        alpha: float = 1.0,
+        num_classes: int | None = None,
+        generator: torch.Generator | None = None,
+        probability: float = 1.0,
     ) -> None:
-        super().__init__("outputs", alpha, num_classes, generator)
+        super().__init__("outputs", alpha, num_classes, generator, probability)

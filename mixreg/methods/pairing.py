@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from mixreg._support.memory import WORTHWHILE_BYTES
-from mixreg._support.random import permutation
+from mixreg._support.random import permutation, uniform
 from mixreg._support.structure import common_dtype, of_kind
 from mixreg.theory.numerics import draw_smaller_part
 
@@ -40,15 +41,25 @@ def draw_pairing(
     per_sample: bool = True,
     generator: torch.Generator | None = None,
     dtype: torch.dtype | None = None,
+    probability: float = 1.0,
 ) -> Pairing:
     """A random permutation of n samples and the partner's share for each (one for all if not `per_sample`).
 
+    With a `probability` below 1, samples (or the batch) are mixed so often and otherwise left alone: a share of 0.
     On the device of the generator: the numbers do not depend on where the data is.
     """
     partner = permutation(n, generator)
     dtype = dtype or torch.get_default_dtype()
-    share = draw_smaller_part(alpha, (n if per_sample else 1,), generator, dtype)
+    count = n if per_sample else 1
+    share = draw_smaller_part(alpha, (count,), generator, dtype)
+    if probability < 1:
+        share = torch.where(is_chosen(count, probability, generator), share, torch.zeros_like(share))
     return Pairing(partner, share if per_sample else share.expand(n))
+
+
+def is_chosen(count: int, probability: float, generator: torch.Generator | None = None) -> Tensor:
+    """Independent choices with this probability: `count` booleans, on the device of the generator."""
+    return uniform((count,), generator, torch.float64) < probability
 
 
 class Mixed(NamedTuple):
@@ -60,9 +71,11 @@ class Mixed(NamedTuple):
     mixed_y: Tensor
 
 
-def mixed_copy(x: Tensor, y: Tensor, alpha: float, generator: torch.Generator | None) -> Mixed:
+def mixed_copy(
+    x: Tensor, y: Tensor, alpha: float, generator: torch.Generator | None, probability: float = 1.0
+) -> Mixed:
     """Both beside each other; x: n × … floating point, y: n × … values."""
-    pairing = draw_pairing(len(x), alpha, generator=generator, dtype=common_dtype(x))
+    pairing = draw_pairing(len(x), alpha, generator=generator, dtype=common_dtype(x), probability=probability)
     return Mixed(x, y, mix(x, pairing), mix(y, pairing))
 
 
@@ -81,7 +94,10 @@ def mix(
 
 
 def _mix(x: Tensor, pairing: Pairing, inplace: bool, allocate: Callable[[Tensor], Tensor]) -> Tensor:
-    if x.is_cpu and not torch.compiler.is_compiling() and not (x.requires_grad and torch.is_grad_enabled()):
+    if x.ndim == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last):
+        # Samples are whole in memory: mixed as what they are there.
+        return _mix(x.permute(0, 2, 3, 1), pairing, inplace, allocate).permute(0, 3, 1, 2)
+    if x.is_cpu and not torch.compiler.is_compiling() and not _is_differentiated(x):
         if x.shape[1:].numel() >= LOOP_FROM_ELEMENTS:
             return _mix_along_cycles_(x, pairing) if inplace else _mix_samples(x, pairing, allocate(x))
         if pairing.share.dtype == x.dtype and x.is_contiguous() and x.numel() > 0:
@@ -94,6 +110,16 @@ def _mix(x: Tensor, pairing: Pairing, inplace: bool, allocate: Callable[[Tensor]
         mixed = torch.lerp(x.to(share.dtype), partner.to(share.dtype), share).to(x.dtype)
         return x.copy_(mixed) if inplace else mixed
     return x.lerp_(partner, share) if inplace else torch.lerp(x, partner, share)
+
+
+def _is_differentiated(x: Tensor) -> bool:
+    """Whether somebody takes derivatives, in either mode, of what is made of x."""
+    if x.requires_grad and torch.is_grad_enabled():
+        return True
+    if torch._C._functorch.is_functorch_wrapped_tensor(x):
+        return True
+    # A dual number outside of `torch.func`.
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
 
 
 def _mix_gathered(x: Tensor, pairing: Pairing, inplace: bool, allocate: Callable[[Tensor], Tensor]) -> Tensor:

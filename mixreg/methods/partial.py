@@ -24,9 +24,10 @@ import torch
 from torch import Tensor
 
 from mixreg._support.structure import common_dtype
-from mixreg.losses.targets import checked_values, validate_num_classes
+from mixreg.losses.targets import validate_num_classes
 from mixreg.methods.method import Augmentation, Rows
 from mixreg.methods.pairing import draw_pairing, mix
+from mixreg.methods.recipe import Recipe
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
 
@@ -39,7 +40,7 @@ PARTS: dict[str, tuple[bool, MixedOutputs]] = {
 }
 
 
-class PartialMixup(Augmentation):
+class PartialMixup(Recipe, Augmentation):
     """Mixup of some parts: `x, y = PartialMixup("inputs", alpha=1.0, num_classes=10)(x, y)`.
 
     Args:
@@ -47,6 +48,8 @@ class PartialMixup(Augmentation):
         alpha: in [0, ∞].
         num_classes: needed when targets are integer labels, which become soft labels.
         generator: random number generator; by default PyTorch's global one.
+        probability: that a sample is mixed, in [0, 1].
+        label_smoothing: ε in [0, 1) of a smoothing towards the uniform label, before mixing.
     """
 
     def __init__(
@@ -55,24 +58,27 @@ class PartialMixup(Augmentation):
         alpha: float = 1.0,
         num_classes: int | None = None,
         generator: torch.Generator | None = None,
+        probability: float = 1.0,
+        label_smoothing: float = 0.0,
     ) -> None:
         if parts not in PARTS:
             raise ValueError(f"unknown parts {parts!r}; known are {', '.join(PARTS)}")
         self.parts, self.alpha = parts, alpha
         self.num_classes, self.generator = validate_num_classes(num_classes), generator
+        self.probability, self.label_smoothing = probability, label_smoothing
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         mixes_inputs, outputs = PARTS[self.parts]
-        values = checked_values(x, y, self.num_classes)
-        pairing = draw_pairing(len(x), self.alpha, generator=generator, dtype=common_dtype(x))
+        values, kind, p = self._targets(x, y), common_dtype(x), self.probability
+        pairing = draw_pairing(len(x), self.alpha, generator=generator, dtype=kind, probability=p)
         mixed = mix(x, pairing) if mixes_inputs else x.clone()
         if outputs == "own":
             return mixed, values.clone()
         if outputs == "independent":
-            pairing = draw_pairing(len(x), self.alpha, generator=generator, dtype=common_dtype(x))
+            pairing = draw_pairing(len(x), self.alpha, generator=generator, dtype=kind, probability=p)
         return mixed, mix(values, pairing)
 
-    def rule(self, moments: DataMoments) -> Rule:
+    def full_rule(self, moments: DataMoments) -> Rule:
         """A share for what is mixed, all of the rest."""
         mixes_inputs, outputs = PARTS[self.parts]
         share = self.forms.mean

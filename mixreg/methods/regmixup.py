@@ -2,8 +2,8 @@
 
     ℓ(y_i, f(x_i)) + η ℓ(θ y_i + (1 − θ) y_j, f(θ x_i + (1 − θ) x_j))
 
-with α of 10 to 20, so that mixed samples lie far from the data. Half of what the network sees is the data as it is, so
-that there is no one map to undo: predictions are used as they are. Both parts go through the network as one batch.
+with α of 10 to 20, so that mixed samples lie far from the data. Both parts go through the network as one batch. Up to a
+factor the loss is that of Mixup applied with probability η / (1 + η), and so is its rule.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from torch import Tensor
 from mixreg._autodiff.network import Network, outputs_of
 from mixreg._support.numbers import require_weight
 from mixreg.losses import SampleLoss, sample_losses
-from mixreg.losses.targets import checked_values, validate_num_classes
-from mixreg.methods.method import Criterion, Rows, WithAlpha
+from mixreg.losses.targets import validate_num_classes
+from mixreg.methods.method import Criterion, Rows, WithMixupRule
 from mixreg.methods.pairing import mixed_copy
+from mixreg.methods.recipe import Recipe
+from mixreg.prediction.rule import Rule
+from mixreg.theory.moments import DataMoments
 
 
-class RegMixup(WithAlpha, Criterion):
+class RegMixup(Recipe, WithMixupRule, Criterion):
     """The loss of a batch: `RegMixup(alpha=10.0, num_classes=10)(net, x, y).backward()`.
 
     Args:
@@ -28,11 +31,12 @@ class RegMixup(WithAlpha, Criterion):
         num_classes: needed when targets are integer labels.
         loss: a name or a callable on one sample.
         generator: random number generator; by default PyTorch's global one.
+        probability: that a sample of the mixed part is mixed, in [0, 1].
     """
 
     name = "regmixup"
     about = "Mixup beside the plain loss, usually α = 10 (Pinto et al., 2022)"
-    options = ("weight",)
+    options = ("weight", "probability")
 
     def __init__(
         self,
@@ -41,13 +45,23 @@ class RegMixup(WithAlpha, Criterion):
         num_classes: int | None = None,
         loss: str | SampleLoss = "cross_entropy",
         generator: torch.Generator | None = None,
+        probability: float = 1.0,
     ) -> None:
-        self.alpha, self.weight = alpha, require_weight(weight)
+        self.alpha, self.weight, self.probability = alpha, require_weight(weight), probability
         self.num_classes, self.loss, self.generator = validate_num_classes(num_classes), loss, generator
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         """The data as values and what Mixup makes of it: `Mixed`."""
-        return mixed_copy(x, checked_values(x, y, self.num_classes), self.alpha, generator)
+        return mixed_copy(x, self._targets(x, y), self.alpha, generator, self.probability)
+
+    def shown(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """The mean of what both parts show, as the loss weighs them."""
+        x, y, mixed_x, mixed_y = rows
+        share = self.weight / (1 + self.weight)
+        return torch.lerp(x, mixed_x, share), torch.lerp(y, mixed_y, share)
+
+    def full_rule(self, moments: DataMoments) -> Rule:
+        return Rule.of_mixup(self.alpha, moments.x_mean, moments.y_mean).applied(self.weight / (1 + self.weight))
 
     def losses(self, net: Network, rows: Rows) -> Tensor:
         x, y, mixed_x, mixed_y = rows

@@ -14,15 +14,18 @@ import torch
 from torch import Tensor
 
 from mixreg._support.random import permutation, uniform
-from mixreg.losses.targets import checked_values, validate_num_classes
-from mixreg.methods.method import Augmentation, Method, Rows, Setting
+from mixreg.losses.targets import validate_num_classes
+from mixreg.methods.method import Augmentation, Method, Rows, Setting, require_mean
+from mixreg.methods.pairing import is_chosen
+from mixreg.methods.recipe import Recipe
 from mixreg.prediction.rule import Rule
+from mixreg.theory.modified import fitted_mean
 from mixreg.theory.moments import DataMoments
 from mixreg.theory.numerics import draw_beta
 from mixreg.theory.theta import ScalarForms
 
 
-class ScaledMixup(Augmentation):
+class ScaledMixup(Recipe, Augmentation):
     """x_i + (1/λ − 1)(x_j − x̄) with λ ~ Beta(α + 1, α); labels stay: `x, y = ScaledMixup(2.0, x_mean, 10)(x, y)`.
 
     Args:
@@ -30,10 +33,12 @@ class ScaledMixup(Augmentation):
         x_mean: x̄, of one sample's shape.
         num_classes: needed when targets are integer labels, which become one-hot.
         generator: random number generator; by default PyTorch's global one.
+        probability: that a sample is changed, in [0, 1].
     """
 
     name = "scaled"
     about = "x_i + (1/λ − 1)(x_j − x̄) with its own label, for α above 1 (Zhang et al., 2021)"
+    options = ("probability",)
 
     def __init__(
         self,
@@ -41,13 +46,18 @@ class ScaledMixup(Augmentation):
         x_mean: Tensor,
         num_classes: int | None = None,
         generator: torch.Generator | None = None,
+        probability: float = 1.0,
     ) -> None:
-        self.alpha = alpha
-        self.x_mean, self.num_classes, self.generator = x_mean, validate_num_classes(num_classes), generator
+        self.alpha, self.probability = alpha, probability
+        self.x_mean, self.num_classes, self.generator = (
+            require_mean(x_mean),
+            validate_num_classes(num_classes),
+            generator,
+        )
 
     @classmethod
     def build(cls, setting: Setting) -> Method:
-        return cls(setting.alpha, setting.moments().x_mean, setting.num_classes)
+        return cls(setting.alpha, setting.moments().x_mean, setting.num_classes, **setting.options)
 
     def _checked_forms(self, alpha: float) -> ScalarForms:
         forms = super()._checked_forms(alpha)
@@ -56,16 +66,20 @@ class ScaledMixup(Augmentation):
         return forms
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
-        values = checked_values(x, y, self.num_classes)
+        values = self._targets(x, y)
         if self.alpha == 0:
             return x.clone(), values.clone()
         n = len(x)
         partner = permutation(n, generator, x.device)
         lam = draw_beta(self.alpha, (n,), generator, torch.float64)
         lam = torch.where(uniform((n,), generator, torch.float64) < lam, lam, 1 - lam)
-        weight = (1 / lam - 1).to(x.dtype).to(x.device).reshape(-1, *[1] * (x.ndim - 1))
-        return x + weight * (x.index_select(0, partner) - self.x_mean.to(x)), values.clone()
+        weight = 1 / lam - 1
+        if self.probability < 1:
+            weight = weight * is_chosen(n, self.probability, generator)
+        weight = weight.to(x.dtype).to(x.device).reshape(-1, *[1] * (x.ndim - 1))
+        mean = fitted_mean(self.x_mean.to(x.device), x, "x_mean")
+        return x + weight * (x.index_select(0, partner) - mean), values.clone()
 
-    def rule(self, moments: DataMoments) -> Rule:
+    def full_rule(self, moments: DataMoments) -> Rule:
         """The identity: nothing is shrunk."""
         return Rule(1.0, 1.0, moments.x_mean, moments.y_mean)

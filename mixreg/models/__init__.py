@@ -11,8 +11,19 @@ from torch import nn
 from mixreg.models.features import RandomFourierFeatures
 from mixreg.models.lenet import LeNet
 from mixreg.models.resnet import resnet34_cifar, resnet50, small_resnet
+from mixreg.models.resnet9 import ResNet9
 
-__all__ = ["MODELS", "LeNet", "RandomFourierFeatures", "build", "mlp", "resnet34_cifar", "resnet50", "small_resnet"]
+__all__ = [
+    "MODELS",
+    "LeNet",
+    "RandomFourierFeatures",
+    "ResNet9",
+    "build",
+    "mlp",
+    "resnet34_cifar",
+    "resnet50",
+    "small_resnet",
+]
 
 Shape = tuple[int, ...]
 
@@ -40,6 +51,9 @@ MODELS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "lenet": _images(lambda shape, classes: LeNet(classes, shape), 16),
     "resnet34": _images(lambda shape, classes: resnet34_cifar(classes, shape[0]), 8),
     "resnet50": _images(lambda shape, classes: resnet50(classes, shape[0]), 32),
+    "resnet9": _images(lambda shape, classes: ResNet9(classes, shape[0]), 8),
+    "resnet9-16": _images(lambda shape, classes: ResNet9(classes, shape[0], 16), 8),
+    "resnet9-64": _images(lambda shape, classes: ResNet9(classes, shape[0], 64), 8),
     "small-resnet": _images(lambda shape, classes: small_resnet(classes, shape[0]), 8),
     "random-features": lambda shape, classes: RandomFourierFeatures(math.prod(shape), classes),
     "mlp": lambda shape, classes: mlp(math.prod(shape), classes),

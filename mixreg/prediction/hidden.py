@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mixreg._autodiff.layers import changing_input, first_layers
-from mixreg._autodiff.network import evaluating, uncompiled, unwrapped
+from mixreg._autodiff.network import evaluating, uncompiled, uncompiled_calls, unwrapped
 from mixreg.prediction.rescaled import Rescaled
+from mixreg.prediction.rule import Rule, require_output
 from mixreg.theory.modified import shrink
 from mixreg.theory.moments import DataMoments
 
@@ -67,12 +69,18 @@ class RescaledManifold(Rescaled):
         alpha: the α that it was trained with; setting `model.alpha` changes the rule.
         means: h̄ by layer, from `hidden_means`; with several layers their predictions are averaged.
         y_mean: ȳ, of one output's shape.
+        probability: that a sample was mixed in training; below 1, α cannot be set later.
     """
 
-    def __init__(self, net: nn.Module, alpha: float, means: dict[str, Tensor], y_mean: Tensor) -> None:
+    def __init__(
+        self, net: nn.Module, alpha: float, means: dict[str, Tensor], y_mean: Tensor, probability: float = 1.0
+    ) -> None:
         if not means:
             raise ValueError("give the hidden mean of at least one layer")
-        super().__init__(uncompiled(net), alpha, means, y_mean)
+        if probability == 1:
+            super().__init__(uncompiled(net), alpha, means, y_mean)
+        else:
+            super().__init__(uncompiled(net), rule=Rule.of_mixup(alpha, means, y_mean).applied(probability))
         self.layers = list(means)
 
     @classmethod
@@ -90,11 +98,15 @@ class RescaledManifold(Rescaled):
 
     # Compilers do not see that hooks come and go between the layers' passes.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """pred(x) of the module's head, averaged over layers."""
-        means, predictions = self._means(), []
+        return super().forward(x, *args, **kwargs)
+
+    def outputs_on_shrunk(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
+        """f with the input of one layer shrunk, averaged over layers."""
+        means, outputs, share = self._means(), [], self.x_share
         for layer in self.layers:
-            mean = means[f"x[{layer!r}]"]
-            with changing_input(self.net, layer, lambda hidden, mean=mean: shrink(hidden, mean, self.x_share)):  # type: ignore[misc]
-                predictions.append(self._stretched(self.net(x, *args, **kwargs)))
-        return torch.stack(predictions).mean(0)
+            shrinking = partial(shrink, mean=means[f"x[{layer!r}]"], share=share)
+            with uncompiled_calls(self.net), changing_input(self.net, layer, shrinking):
+                outputs.append(require_output(self.net(x, *args, **kwargs)))
+        return torch.stack(outputs).mean(0)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -12,14 +11,16 @@ from torch import Tensor, nn
 
 from mixreg._autodiff.network import unwrapped
 from mixreg._support.structure import leaves
-from mixreg.prediction.rule import Rule, Share, require_output, shrink_tree
+from mixreg.prediction.calls import first_parameter, input_among
+from mixreg.prediction.family import RuleFamily
+from mixreg.prediction.rule import Rule, require_output, shrink_tree
 from mixreg.theory.boxes import own_share
 from mixreg.theory.modified import stretch
 from mixreg.theory.moments import DataMoments
 from mixreg.theory.theta import scalar_forms
 
 
-class Rescaled(nn.Module):
+class Rescaled(RuleFamily):
     """A Mixup-trained network with the prediction rule that belongs to it.
 
     The wrapped network is `model.net`; means are buffers and shares are part of the `state_dict`, so a saved model is
@@ -27,6 +28,7 @@ class Rescaled(nn.Module):
 
         Rescaled(net, alpha=1.0, x_mean=x_mean, y_mean=y_mean)     # Mixup's rule
         Rescaled(net, rule=method.rule(moments))                   # that of any method
+        Rescaled(net, rule=method.rule(moments)).fit(held_out)     # as strong as held-out data says
 
     Args:
         net: any module; called with the shrunk x and any further arguments, it must return one tensor.
@@ -35,10 +37,13 @@ class Rescaled(nn.Module):
             dict of means of the same structure.
         y_mean: ȳ, of one output's shape.
         rule: instead of the three above.
+        strength: κ, at least 0; above 1 as far as shares stay at least 0.
+        temperature: T above 0, one number or one for every output; None for that of the strength.
+
+    Attributes:
+        fitted: what `fit` found, if it was called.
     """
 
-    y_mean: Tensor
-    x_share_map: Tensor
     # What the network calls its input, and its inputs if they are several by name: for calls by keyword.
     _first: str | None = None
     _named: tuple[str, ...] = ()
@@ -51,6 +56,8 @@ class Rescaled(nn.Module):
         y_mean: Tensor | None = None,
         *,
         rule: Rule | None = None,
+        strength: float = 1.0,
+        temperature: float | Tensor | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(net, nn.Module):
@@ -69,8 +76,12 @@ class Rescaled(nn.Module):
             raise TypeError("a rule has its own shares and means: give it alone, or alpha, x_mean and y_mean")
         like = next((p for p in net.parameters() if p.is_floating_point()), None)
         # Python numbers: exact in every dtype, and constants to compilers.
-        self.y_share: float = rule.y_share
-        self._x_share: float | None = None
+        self._y_share = None
+        if isinstance(rule.y_share, Tensor):
+            self.register_buffer("y_share_map", _as_buffer(rule.y_share, "y_share", like))
+        else:
+            self._y_share = rule.y_share
+        self._x_share = None
         if isinstance(rule.x_share, Tensor):
             # A copy: what is computed once is shared by all.
             self.register_buffer("x_share_map", _as_buffer(rule.x_share, "x_share", like))
@@ -85,6 +96,7 @@ class Rescaled(nn.Module):
         if not self._x_buffers:
             raise ValueError("x_mean holds no tensor")
         self.register_buffer("y_mean", _as_buffer(rule.y_mean, "y_mean", like))
+        self._place(strength, temperature)
 
     @classmethod
     def from_loader(
@@ -96,9 +108,16 @@ class Rescaled(nn.Module):
 
     def forward(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """pred(x); x as the network takes it, first or by its name; further arguments reach it unchanged."""
+        return stretch(self.outputs_on_shrunk(x, *args, **kwargs), self.y_mean, self.current_temperature())
+
+    def outputs_on_shrunk(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
+        """f on shrunk inputs, before its outputs are stretched; arguments as of a call."""
+        if self._first not in (None, "x") and self._first in kwargs and not args:
+            # Called by names, of which one is x.
+            kwargs, x = kwargs | ({} if x is None else {"x": x}), None
         if x is None and not args:
-            return self._stretched(self.net(**self._shrunk_by_name(kwargs)))
-        return self._stretched(self.net(shrink_tree(x, self._means(), self.x_share), *args, **kwargs))
+            return require_output(self.net(**self._shrunk_by_name(kwargs)))
+        return require_output(self.net(shrink_tree(x, self._means(), self.x_share), *args, **kwargs))
 
     def _shrunk_by_name(self, given: dict[str, Any]) -> dict[str, Any]:
         if self._named and all(name in given for name in self._named):
@@ -110,18 +129,10 @@ class Rescaled(nn.Module):
     def _means(self) -> dict[str, Tensor]:
         return {name: getattr(self, buffer) for name, buffer in self._x_buffers.items()}
 
-    def _stretched(self, u: Any) -> Tensor:
-        return stretch(require_output(u), self.y_mean, self.y_share)
-
-    @property
-    def x_share(self) -> Share:
-        """S̄, the share of inputs: a number, or a map."""
-        return self.x_share_map if self._x_share is None else self._x_share
-
     @property
     def theta_mean(self) -> float:
-        """θ̄, the share of outputs."""
-        return self.y_share
+        """θ̄, the (mean) share of outputs."""
+        return float(self.y_share_map.mean()) if self._y_share is None else self._y_share
 
     @property
     def alpha(self) -> float | None:
@@ -136,16 +147,28 @@ class Rescaled(nn.Module):
 
     def _set_alpha(self, alpha: float) -> None:
         self._alpha = alpha
-        self._x_share = self.y_share = scalar_forms(alpha, "Rescaled").mean
+        self._x_share = self._y_share = scalar_forms(alpha, "Rescaled").mean
+        self.strength = self._strength  # which may be too large now
 
     def get_extra_state(self) -> Tensor:
-        """α and the shares (NaN for none), as a tensor so that formats which hold only tensors can save them."""
-        numbers = (self._alpha, self.y_share, self._x_share)
+        """α, shares, κ and T (NaN for none), as a tensor so that formats which hold only tensors can save them."""
+        numbers = [self._alpha, self._y_share, self._x_share, self._strength]
+        if self.output_temperature is None:
+            numbers.append(self._temperature)
+        else:
+            numbers += self.output_temperature.flatten().tolist()
         return torch.tensor([math.nan if n is None else n for n in numbers], dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take α and the shares from a `state_dict`."""
-        alpha, self.y_share, x_share = state.tolist()
+        """Take α, shares, κ and T from a `state_dict`, also from one that has no κ and T yet."""
+        alpha, y_share, x_share, *family = state.tolist()
+        self._y_share = None if math.isnan(y_share) else y_share
+        strength, *temperatures = family or (1.0, math.nan)
+        self._strength = strength
+        if len(temperatures) == 1:
+            self.temperature = None if math.isnan(temperatures[0]) else temperatures[0]
+        else:
+            self.temperature = torch.tensor(temperatures, dtype=torch.float64).reshape(self.y_mean.shape)
         self._x_share = None if math.isnan(x_share) else x_share
         # A map says nothing of the α it was made for, but to those who made it.
         self._alpha = None if math.isnan(alpha) or not self._is_made_for(self._x_share) else alpha
@@ -156,10 +179,16 @@ class Rescaled(nn.Module):
 
     def extra_repr(self) -> str:
         """Shown by `print(model)`."""
-        if self._alpha is not None:
-            return f"alpha={self._alpha}, theta_mean={self.y_share:.4f}"
         inputs = "a map" if self._x_share is None else f"{self._x_share:.4f}"
-        return f"x_share={inputs}, y_share={self.y_share:.4f}"
+        outputs = "a map" if self._y_share is None else f"{self._y_share:.4f}"
+        rule = f"x_share={inputs}, y_share={outputs}"
+        if self._alpha is not None:
+            rule = f"alpha={self._alpha}, theta_mean={self.theta_mean:.4f}"
+        if self._strength != 1:
+            rule += f", strength={self._strength:.4f}"
+        if self._temperature is not None:
+            rule += f", temperature={self._temperature:.4f}"
+        return rule if self.output_temperature is None else f"{rule}, a temperature for every output"
 
 
 class RescaledCutMix(Rescaled):
@@ -173,6 +202,9 @@ class RescaledCutMix(Rescaled):
     """
 
     def __init__(self, net: nn.Module, alpha: float, x_mean: Tensor, y_mean: Tensor) -> None:
+        if not isinstance(x_mean, Tensor) or x_mean.ndim < 2:
+            given = tuple(x_mean.shape) if isinstance(x_mean, Tensor) else type(x_mean).__name__
+            raise TypeError(f"x_mean must be a mean image … × height × width, got {given}")
         share = own_share(float(alpha), x_mean.shape[-2], x_mean.shape[-1])
         super().__init__(net, rule=Rule(share, float(share.mean()), x_mean, y_mean))
         self._alpha = float(alpha)
@@ -183,31 +215,9 @@ class RescaledCutMix(Rescaled):
 
     def _set_alpha(self, alpha: float) -> None:
         share = own_share(alpha, *self.x_share_map.shape)
-        self._alpha, self.y_share = alpha, float(share.mean())
+        self._alpha, self._y_share = alpha, float(share.mean())
         self.x_share_map.copy_(share)
-
-
-def first_parameter(function: Callable[..., Any]) -> str | None:
-    """What a function calls its first argument; None where it takes any, or does not say."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    first = next(iter(parameters), None)
-    is_one = first is not None and first.kind in (first.POSITIONAL_OR_KEYWORD, first.KEYWORD_ONLY)
-    return first.name if first is not None and is_one else None
-
-
-def input_among(given: Mapping[str, Any], first: str | None) -> str:
-    """Which of the keywords of a call is the network's input; `first`: what the network calls its first argument."""
-    if first is None and len(given) == 1:
-        return next(iter(given))
-    if first is None or first not in given:
-        raise TypeError(
-            f"the network was called without {'its input' if first is None else repr(first)}, with "
-            f"{', '.join(given) or 'nothing'}: give the input first, or by the name of the network's first argument"
-        )
-    return first
+        self.strength = self._strength
 
 
 def _as_buffer(value: Tensor, name: str, like: Tensor | None) -> Tensor:

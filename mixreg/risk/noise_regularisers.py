@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mixreg._autodiff.derivatives import curvature, jacobians
 from mixreg._autodiff.network import Network, evaluating
-from mixreg._autodiff.problem import Problem, check_problem
+from mixreg._autodiff.problem import Problem, check_problem, require_differentiable
 from mixreg._support.numbers import require_probability
 from mixreg.losses import SampleLoss
 from mixreg.losses.targets import validate_pairs
@@ -97,6 +97,7 @@ def noise_regulariser(
         loss: a name or a twice differentiable callable on one sample.
     """
     problem = check_problem(net, x, y, loss)
+    require_differentiable(net, problem.x)
     sizes = problem.count, problem.x[0].numel(), problem.y.shape[1]
     return _terms(problem, joint_noise(xx, xy, yy, sizes, problem.x.device))
 
@@ -107,6 +108,7 @@ def dropout_regulariser(
     """The second-order regulariser of dropping inputs with `probability` (Wager et al., 2013); arguments as above."""
     require_probability(probability, "the probability of dropout")
     problem = check_problem(net, x, y, loss)
+    require_differentiable(net, problem.x)
     variances = problem.x.flatten(1).double().square() * (probability / (1 - probability))
     sizes = (*variances.shape, problem.y.shape[1])
     return _terms(problem, joint_noise(Diagonal(variances), None, None, sizes, problem.x.device))

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from mixreg._autodiff.derivatives import jacobians
 from mixreg._autodiff.network import Network, evaluating
-from mixreg._autodiff.problem import Problem, check_problem
+from mixreg._autodiff.problem import Problem, check_problem, require_differentiable
 from mixreg.losses import Loss, SampleLoss
 from mixreg.risk.directions import EXACT_DIRECTIONS, PROBES, Directions, chunks, quadratic_form, samples_at_once
 from mixreg.theory.moments import DataMoments
@@ -101,6 +101,7 @@ def quadratic(
         generator: random number generator for them.
     """
     problem = check_problem(net, x, y, loss)
+    require_differentiable(net, problem.x)
     perturbation = Perturbation(problem.x, problem.y, alpha, moments)
     count, coordinates = problem.count, problem.x[0].numel()
     if moments is None and count <= coordinates and perturbation.gamma2 > 0:

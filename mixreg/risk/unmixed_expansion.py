@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mixreg._autodiff.derivatives import jacobians
 from mixreg._autodiff.network import Network, evaluating
-from mixreg._autodiff.problem import Problem, check_problem
+from mixreg._autodiff.problem import Problem, check_problem, require_differentiable
 from mixreg.risk.directions import EXACT_DIRECTIONS, PROBES, Directions, chunks, quadratic_form, samples_at_once
 from mixreg.theory.moments import DataMoments
 from mixreg.theory.perturbation import Perturbation
@@ -65,6 +65,7 @@ def unmixed(
     if callable(loss):
         raise ValueError("the unmixed expansion holds for losses h(u) − yᵀu only: one of the built-in ones")
     problem = check_problem(net, x, y, loss)
+    require_differentiable(net, problem.x)
     perturbation = Perturbation(problem.x, problem.y, alpha, moments)
     directions = Directions(perturbation, exact_directions, probes, generator)
     with evaluating(net), torch.enable_grad():

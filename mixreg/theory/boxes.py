@@ -66,8 +66,11 @@ def draw_boxes(n: int, alpha: float, height: int, width: int, generator: torch.G
 
 
 @lru_cache(maxsize=16)
-def own_share(alpha: float, height: int, width: int) -> Tensor:
-    """m: how often each pixel comes from the larger part, height × width, float64; its mean is θ̄."""
+def own_share(alpha: float, height: int, width: int, loses_pixels: bool = False) -> Tensor:
+    """m: how often each pixel comes from the larger part, height × width, float64; its mean is θ̄.
+
+    `loses_pixels`: boxes of odd sides are a pixel shorter, as in the original code, timm's and torchvision's.
+    """
     from scipy.special import betainc
 
     alpha = scalar_forms(alpha, "CutMix").alpha
@@ -86,11 +89,36 @@ def own_share(alpha: float, height: int, width: int) -> Tensor:
     for probability, scale in zip(below.diff().tolist(), middles, strict=True):
         if probability == 0:
             continue
-        rows, columns = (_inside(side, int(side * scale)) for side in (height, width))
+        sides = ((side, int(side * scale)) for side in (height, width))
+        rows, columns = (_inside(side, length // 2 * 2 if loses_pixels else length) for side, length in sides)
         covers_most = (2 * torch.outer(rows.sum(1), columns.sum(1)) > height * width).double()
         kept = height * width - covers_most.sum() - rows.T @ (1 - covers_most) @ columns
         total += probability * (kept + rows.T @ covers_most @ columns)
     return total / (height * width)
+
+
+def own_share_between(low: float, high: float, height: int, width: int) -> Tensor:
+    """m of boxes whose sides are uniform between two fractions of the image's, wholly inside it (timm's `minmax`).
+
+    Height h and width w are independent and uniform on the integers ⌊low H⌋ … ⌊high H⌋ − 1, the first row is uniform on
+    0 … H − h − 1, and likewise for columns. With r_h the probabilities of rows to lie in the box, c_w those of columns,
+
+        m = Σ_{h,w} P(h) P(w) (r_h c_wᵀ if h w > HW / 2, else 1 − r_h c_wᵀ).
+    """
+    lengths, inside = [], []
+    for side in (height, width):
+        first, end = int(side * low), int(side * high)
+        if not 0 <= first < end <= side:
+            raise ValueError(f"box sides from {low:g} to {high:g} of {side} pixels hold no whole number below {side}")
+        length = torch.arange(first, end, dtype=torch.float64).unsqueeze(1)
+        # How many of the starts 0 … side − length − 1 put a place into the box.
+        place, last = torch.arange(side, dtype=torch.float64), side - length - 1
+        starts = (torch.minimum(place, last) - (place - length + 1).clamp(min=0) + 1).clamp(min=0)
+        lengths.append(length)
+        inside.append(starts / (side - length))
+    is_larger = 2 * lengths[0] @ lengths[1].T > height * width
+    sign = torch.where(is_larger, 1.0, -1.0).double() / is_larger.numel()
+    return (~is_larger).double().mean() + inside[0].T @ sign @ inside[1]
 
 
 def _inside(side: int, length: int) -> Tensor:

@@ -22,15 +22,17 @@ def shrink(x: Tensor, mean: Tensor, share: float | Tensor) -> Tensor:
         mean: x̄, of one sample's shape or one that broadcasts to it.
         share: S, a number, or a map that broadcasts to one sample.
     """
-    mean = _in_format(_fit(mean, x, "x_mean"), x)
+    mean = _in_format(fitted_mean(mean, x, "x_mean"), x)
     if isinstance(share, Tensor):
-        return torch.lerp(mean.expand_as(x), x, _fit(share, x, "x_share").expand_as(x))
+        return torch.lerp(mean.expand_as(x), x, fitted_mean(share, x, "x_share").expand_as(x))
     return x if share == 1 else torch.lerp(mean, x, share)
 
 
-def stretch(u: Tensor, mean: Tensor, share: float) -> Tensor:
-    """ȳ + (u − ȳ) / t, in one pass: the inverse of `shrink`; u: n × …, mean: ȳ, share: t."""
-    mean = _fit(mean, u, "y_mean")
+def stretch(u: Tensor, mean: Tensor, share: float | Tensor) -> Tensor:
+    """ȳ + (u − ȳ) / t, in one pass: the inverse of `shrink`; u: n × …, mean: ȳ, share: t, or one for every output."""
+    mean = fitted_mean(mean, u, "y_mean")
+    if isinstance(share, Tensor):
+        return torch.lerp(mean.expand_as(u), u, (1 / fitted_mean(share, u, "y_share")).expand_as(u))
     # At t = 1 not even the masked logits of −∞ may change.
     return u if share == 1 else torch.lerp(mean, u, 1 / share)
 
@@ -43,11 +45,13 @@ def _in_format(mean: Tensor, x: Tensor) -> Tensor:
     return mean.reshape(1, *mean.shape[-(x.ndim - 1) :]).contiguous(memory_format=kind)
 
 
-def _fit(mean: Tensor, batch: Tensor, name: str) -> Tensor:
+def fitted_mean(mean: Tensor, batch: Tensor, name: str) -> Tensor:
     """A mean or a map in the batch's dtype, if its shape fits one sample of the batch."""
     sample, shape = batch.shape[1:], mean.shape
     if len(shape) == len(sample) + 1 and shape[0] == 1:
         shape = shape[1:]  # a mean that kept its batch dimension, as in Algorithm 1
+    if torch.compiler.is_compiling():
+        return mean.to(batch.dtype)  # sizes may be symbols, of which one cannot ask
     trailing = sample[len(sample) - len(shape) :]
     if len(shape) > len(sample) or any(m not in (1, s) for m, s in zip(shape, trailing, strict=True)):
         raise ValueError(f"{name} has shape {tuple(mean.shape)}, which does not fit samples of shape {tuple(sample)}")

@@ -7,6 +7,7 @@ depend on how many processes there are; each trains on its own rows of it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 from mixreg._support.random import integers, permutation, stream
 from mixreg.theory.moments import DataMoments
 from mixreg.training.config import Config
+from mixreg.training.targets import Scaling, Targets
 
 # A smaller last batch would be noise, and nothing for batch normalisation.
 SMALLEST_REST = 16
@@ -36,15 +38,16 @@ class Batches(Protocol):
     steps: int
     num_classes: int
     shape: tuple[int, ...]
-    # Names of the classes, where they have names; and a checksum of the training data.
-    classes: list[str]
+    # A checksum of the training data.
     fingerprint: str
+    # How what the network sees is prepared.
+    preparation: Preparation
+    # What the network learns to predict; `num_classes` of them.
+    targets: Targets
+    # Targets of all training samples, as they are learnt: n class indices, or n × c.
+    y: Tensor
     # Whether every process sees whole batches (and so all means), or its own rows only.
     is_whole: bool
-
-    @property
-    def pixels(self) -> Pixels | None:
-        """How bytes are scaled; None for features."""
 
     def epoch(self, epoch: int, first_step: int) -> Iterator[Batch]:
         """The batches of an epoch, from `first_step` on."""
@@ -81,8 +84,13 @@ class Pixels(NamedTuple):
     @classmethod
     def of(cls, images: np.ndarray) -> Pixels:
         """From training images, n × height × width × channels bytes."""
-        # Sums over each value's count: exact, and without a floating-point copy of the images.
-        counts = [np.bincount(images[..., c].ravel(), minlength=256) for c in range(images.shape[-1])]
+        # Sums over each value's count: exact. Some images at a time: counting makes integers of bytes.
+        counts = np.zeros((images.shape[-1], 256), dtype=np.int64)
+        at_once = max(1, (1 << 22) // images[0].size)
+        for start in range(0, len(images), at_once):
+            part = images[start : start + at_once]
+            for c in range(images.shape[-1]):
+                counts[c] += np.bincount(part[..., c].ravel(), minlength=256)
         values = np.arange(256) / 255
         mean = np.array([count @ values / count.sum() for count in counts])
         square = np.array([count @ values**2 / count.sum() for count in counts])
@@ -90,9 +98,34 @@ class Pixels(NamedTuple):
         return cls(torch.from_numpy(mean).float(), torch.from_numpy(std).float())
 
     def scaled(self, images: Tensor) -> Tensor:
-        """N × channels × height × width bytes as float32."""
+        """N × channels × height × width bytes as float32, in their memory format."""
         scale, shift = 1 / (255 * self.std), -self.mean / self.std
         return images.to(torch.float32, copy=True).mul_(scale.reshape(-1, 1, 1)).add_(shift.reshape(-1, 1, 1))
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How a run prepared what its network sees; data that is to be shown to it later is prepared alike.
+
+    Attributes:
+        pixels: how bytes are scaled.
+        columns: how the features of a table are.
+        outputs: how numbers to regress on are.
+        classes: names of classes, or of targets.
+        features: names of a table's columns.
+    """
+
+    pixels: Pixels | None = None
+    columns: Scaling | None = None
+    outputs: Scaling | None = None
+    classes: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+
+    def prepared(self, x: Tensor) -> Tensor:
+        """Inputs as the network takes them: bytes n × channels × height × width, or features n × …."""
+        if self.pixels is not None:
+            return self.pixels.scaled(x)
+        return x if self.columns is None else self.columns.scaled(x)
 
 
 def split_holdout(labels: Tensor, config: Config) -> tuple[Tensor, Tensor]:

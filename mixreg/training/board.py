@@ -32,7 +32,11 @@ def open_board(folder: Path) -> Board:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return Board(None)
-    return Board(SummaryWriter(str(folder)))
+    try:
+        return Board(SummaryWriter(str(folder)))
+    except UnicodeError:
+        # TensorBoard cannot name such a folder; the log is in log.jsonl too.
+        return Board(None)
 
 
 def scalars(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

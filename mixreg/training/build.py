@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mixreg._support.random import stream_seed
 from mixreg._support.references import load_reference
+from mixreg.losses import AnyLoss, WeightedCrossEntropy
 from mixreg.methods import load_method
 from mixreg.methods.method import Method, Setting
 from mixreg.models import MODELS, build
@@ -16,7 +17,8 @@ from mixreg.regularisers.dropout import with_dropout
 from mixreg.regularisers.label_smoothing import smooth_uniformly
 from mixreg.regularisers.parseval import Parseval
 from mixreg.theory.moments import DataMoments
-from mixreg.training.config import Config
+from mixreg.training.config import BALANCED, UNWEIGHTED, Config
+from mixreg.training.targets import Targets
 
 
 def build_network(config: Config, shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -33,7 +35,29 @@ def build_network(config: Config, shape: tuple[int, ...], num_classes: int) -> n
     return with_dropout(net, config.dropout) if config.dropout else net
 
 
-def build_method(config: Config, net: nn.Module, num_classes: int, moments: Callable[[], DataMoments]) -> Method:
+def build_loss(config: Config, targets: Targets, labels: Tensor) -> AnyLoss:
+    """The loss of a run: that of its task, with a weight for each class if the run asks for it; labels: n."""
+    if config.class_weights == UNWEIGHTED:
+        return targets.loss
+    if config.class_weights == BALANCED:
+        counts = torch.bincount(labels, minlength=targets.width)
+        # A class that never occurs has nothing to weigh.
+        weights = len(labels) / (targets.width * counts.clamp(min=1).double())
+        weights[counts == 0] = 0
+    else:
+        weights = torch.tensor([float(word) for word in config.class_weights.split(",")], dtype=torch.float64)
+        if len(weights) != targets.width:
+            raise ValueError(f"class_weights has {len(weights)} numbers for {targets.width} classes")
+    return WeightedCrossEntropy(weights)
+
+
+def build_method(
+    config: Config,
+    net: nn.Module,
+    num_classes: int,
+    moments: Callable[[], DataMoments],
+    loss: AnyLoss = "cross_entropy",
+) -> Method:
     """The method of a run.
 
     Args:
@@ -41,6 +65,7 @@ def build_method(config: Config, net: nn.Module, num_classes: int, moments: Call
         net: the network, which a method may look at.
         num_classes: c.
         moments: of the training set, if they are needed; its labels before they are smoothed.
+        loss: that compares targets with outputs.
     """
     kind = load_method(config.method)
     unknown = [name for name in config.options if name not in kind.options]
@@ -57,7 +82,7 @@ def build_method(config: Config, net: nn.Module, num_classes: int, moments: Call
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(config.seed, "policy"))
         try:
-            return kind.build(Setting(config.alpha, num_classes, net, seen_moments, config.options))
+            method = kind.build(Setting(config.alpha, num_classes, net, seen_moments, config.options))
         except TypeError as error:
             if "unexpected keyword argument" not in str(error) and "missing" not in str(error):
                 raise
@@ -65,6 +90,8 @@ def build_method(config: Config, net: nn.Module, num_classes: int, moments: Call
                 f"{config.method} cannot be made of alpha, num_classes and its options ({error}); give it a "
                 "classmethod build(setting)"
             ) from error
+    method.loss = loss
+    return method
 
 
 def build_parseval(config: Config, net: nn.Module) -> Parseval | None:
@@ -73,7 +100,9 @@ def build_parseval(config: Config, net: nn.Module) -> Parseval | None:
 
 
 def build_optimizer(config: Config, net: nn.Module) -> torch.optim.Optimizer:
-    """SGD."""
+    """SGD or AdamW."""
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(net.parameters(), lr=config.lr, weight_decay=config.weight_decay)
     return torch.optim.SGD(
         net.parameters(),
         lr=config.lr,
@@ -85,4 +114,6 @@ def build_optimizer(config: Config, net: nn.Module) -> torch.optim.Optimizer:
 
 def smoothed_mean(y_mean: Tensor, config: Config) -> Tensor:
     """The mean label of a run as its method sees it: smoothed towards the uniform one."""
+    if not config.label_smoothing:
+        return y_mean
     return smooth_uniformly(y_mean.unsqueeze(0), len(y_mean), config.label_smoothing).squeeze(0)

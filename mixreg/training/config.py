@@ -14,10 +14,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from mixreg._support.numbers import require_alpha
+from mixreg._support.tasks import LOSS_OF
 from mixreg.methods import described, require_known
+from mixreg.training.schedule import SCHEDULES, learning_rate
 
 Check = Callable[[str, Any], None]
 AUGMENTATIONS = ("standard", "none")
+OPTIMIZERS = ("sgd", "adamw")
+UNWEIGHTED, BALANCED = "none", "balanced"
 
 
 def _at_least(least: float) -> Check:
@@ -52,9 +56,25 @@ def _is_method(name: str, value: Any) -> None:
     require_known(value)
 
 
+def _is_task(name: str, value: Any) -> None:
+    if value and value not in LOSS_OF:
+        raise ValueError(f"unknown {name} {value!r}; known are {', '.join(LOSS_OF)}")
+
+
 def _fractions(name: str, values: Any) -> None:
     if any(not 0 < value < 1 for value in values):
         raise ValueError(f"{name} must be fractions of the epochs between 0 and 1, got {values}")
+
+
+def _class_weights(name: str, value: Any) -> None:
+    if value in (UNWEIGHTED, BALANCED):
+        return
+    try:
+        weights = [float(word) for word in value.split(",")]
+    except (AttributeError, ValueError):
+        weights = []
+    if not weights or not all(math.isfinite(weight) and weight >= 0 for weight in weights) or not any(weights):
+        raise ValueError(f"{name} must be none, balanced or numbers of at least 0 with commas, got {value!r}")
 
 
 def _setting(default: Any, about: str, check: Check = lambda name, value: None) -> Any:
@@ -66,7 +86,12 @@ class Config:
     """A training run; the metadata of each field say what it is and what it may be."""
 
     data: str = _setting(
-        "digits", "A dataset's name (see `mixreg data list`), an .npz file, or a folder of class folders."
+        "digits",
+        "A dataset's name (see `mixreg data list`), an .npz, .csv or .parquet file, or a folder of class folders.",
+    )
+    target: str = _setting("", "Of a table: the column to predict, or several with commas.")
+    task: str = _setting(
+        "", "What targets are: classes, labels (several at once) or numbers; by default what they look like.", _is_task
     )
     model: str = _setting("mlp", "A network's name, or package.module:factory, called with num_classes=.")
     method: str = _setting("mixup", "How to train: see below, or package.module:Class.", _is_method)
@@ -83,15 +108,46 @@ class Config:
         "β of Parseval's retraction of all weights but the last after each step; any method.",
         _between(0, 0.5, True),
     )
-    epochs: int = _setting(30, "Passes over the data; schedules keep their shape.", _at_least(1))
-    batch_size: int = _setting(128, "Samples per step, of all processes together.", _at_least(1))
-    lr: float = _setting(0.1, "Learning rate of SGD.", _at_least(0))
-    momentum: float = _setting(0.9, "Its momentum.", _at_least(0))
-    nesterov: bool = _setting(False, "Nesterov's momentum.")
-    weight_decay: float = _setting(5e-4, "Its weight decay.", _at_least(0))
-    drops: tuple[float, ...] = _setting(
-        (0.5, 0.75), "The learning rate is divided by 10 after these fractions of the epochs, with commas.", _fractions
+    class_weights: str = _setting(
+        UNWEIGHTED,
+        "Weights of classes in the loss: none, balanced (one over a class's frequency), a file with a number for each "
+        "class, or these numbers with commas.",
+        _class_weights,
     )
+    epochs: int = _setting(30, "Passes over the data; schedules keep their shape.", _at_least(1))
+    until: int = _setting(
+        0, "The method is switched off after so many epochs, and the data shown as it is; 0 for never.", _at_least(0)
+    )
+    patience: int = _setting(
+        0,
+        "Stop after so many epochs without a lower loss on what is held out, and keep the best weights; 0 for never.",
+        _at_least(0),
+    )
+    batch_size: int = _setting(128, "Samples per step, of all processes together.", _at_least(1))
+    optimizer: str = _setting("sgd", "sgd or adamw.", _one_of(OPTIMIZERS))
+    lr: float = _setting(0.1, "Learning rate (of adamw usually 0.001).", _at_least(0))
+    momentum: float = _setting(0.9, "Momentum of sgd.", _at_least(0))
+    nesterov: bool = _setting(False, "Nesterov's momentum.")
+    weight_decay: float = _setting(5e-4, "Weight decay (of adamw usually 0.01 to 0.1).", _at_least(0))
+    schedule: str = _setting(
+        "step",
+        "Of the learning rate: step (see --drops), cosine, or one-cycle (linearly up over a fifth of the run and down "
+        "again).",
+        _one_of(SCHEDULES),
+    )
+    drops: tuple[float, ...] = _setting(
+        (0.5, 0.75),
+        "With step, the learning rate is divided by 10 after these fractions of the epochs, with commas.",
+        _fractions,
+    )
+    warm_up: float = _setting(0.0, "Epochs during which the learning rate rises linearly from 0.", _at_least(0))
+    clip: float = _setting(0.0, "Largest norm of a step's gradient; 0 for no limit.", _at_least(0))
+    ema: float = _setting(
+        0.0,
+        "Decay of an exponential moving average of the weights, which then is the result; 0 for none.",
+        _between(0, 1, False),
+    )
+    precision: str = _setting("32-true", "Lightning Fabric's: 32-true, bf16-mixed, 64-true, …")
     augment: str = _setting(
         "standard",
         "standard (crops with 4 pixels of padding and flips; for folders resized crops and flips) or none.",
@@ -114,16 +170,26 @@ class Config:
             if "check" in setting.metadata:
                 setting.metadata["check"](setting.name, value)
         object.__setattr__(self, "options", _own_options(self.method, self.options))
+        self._require_consistency()
+
+    def _require_consistency(self) -> None:
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov needs a momentum above 0")
+        if self.warm_up >= self.epochs:
+            raise ValueError(f"warm_up must be shorter than the {self.epochs} epochs, got {self.warm_up:g}")
+        if self.patience and self.holdout == 0:
+            raise ValueError("patience needs data that is held out: holdout must be above 0")
 
     def __hash__(self) -> int:
         return hash(json.dumps(self.to_json(), sort_keys=True))
 
-    def lr_at(self, epoch: int) -> float:
-        """The learning rate of an epoch, counted from 0."""
-        # Rounded as the paper's epochs are: 0.33 of 200 is 66.
-        return self.lr * 0.1 ** sum(epoch >= max(1, round(drop * self.epochs)) for drop in self.drops)
+    def lr_at(self, epoch: int, part: float = 0.5) -> float:
+        """The learning rate of an epoch, counted from 0, when `part` of it is done."""
+        return learning_rate(self.schedule, self.lr, self.epochs, self.drops, self.warm_up, epoch, part)
+
+    def is_off(self, epoch: int) -> bool:
+        """Whether the method is switched off in an epoch, counted from 0."""
+        return 0 < self.until <= epoch
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON; α = ∞ is the string "inf"."""

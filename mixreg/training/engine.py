@@ -22,11 +22,10 @@ class Engine:
     devices: int | str = 1
     nodes: int = 1
     strategy: str = "auto"
-    precision: str = "32-true"
     workers: int = 2
 
-    def launch(self) -> Any:
-        """A launched Fabric."""
+    def launch(self, precision: str = "32-true") -> Any:
+        """A launched Fabric; a run's precision is part of what it is."""
         try:
             with version_only("torchmetrics"):
                 from lightning_fabric import Fabric
@@ -37,7 +36,7 @@ class Engine:
             devices=self.devices,
             num_nodes=self.nodes,
             strategy=self.strategy,
-            precision=self.precision,  # type: ignore[arg-type]
+            precision=precision,  # type: ignore[arg-type]
         )
         fabric.launch()
         return fabric

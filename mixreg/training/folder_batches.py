@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from mixreg._support.random import permutation, stream
+from mixreg._support.tasks import CLASSES
 from mixreg.data import fingerprints, folders
 from mixreg.data.folders import ImageFiles, labelled, part_of, read_batches
 from mixreg.theory.moments import DataMoments
-from mixreg.training.batches import Batch, Pixels, count_steps, noisy_labels, own_rows, split_holdout
+from mixreg.training.batches import Batch, Pixels, Preparation, count_steps, noisy_labels, own_rows, split_holdout
 from mixreg.training.config import Config
+from mixreg.training.targets import Targets
 
 # Images read at once for testing: few enough for 224 × 224 pixels.
 TEST_BATCH = 100
@@ -31,8 +33,7 @@ class FolderBatches:
         config: of the run.
         rank, world: this process and how many there are.
         workers: processes that read images.
-        pixels: how to scale bytes, if not as published ImageNet networks do.
-        classes: their names, if not all subfolders of train.
+        like: how to scale bytes, if not as published ImageNet networks do, and classes, if not all subfolders of train.
     """
 
     is_whole = False
@@ -44,13 +45,14 @@ class FolderBatches:
         rank: int = 0,
         world: int = 1,
         workers: int = 2,
-        pixels: Pixels | None = None,
-        classes: list[str] | None = None,
+        like: Preparation | None = None,
     ) -> None:
         self.config, self.rank, self.world, self.workers = config, rank, world, workers
-        paths, labels, self.classes = labelled(part_of(folder, "train"), classes)
-        self.num_classes = max(2, len(self.classes))
-        test_paths, test_labels, _ = labelled(part_of(folder, "test"), self.classes)
+        like = like or Preparation()
+        paths, labels, classes = labelled(part_of(folder, "train"), like.classes or None)
+        self.num_classes = max(2, len(classes))
+        self.targets = Targets(CLASSES, self.num_classes)
+        test_paths, test_labels, _ = labelled(part_of(folder, "test"), classes)
         self.fingerprint = fingerprints.of_folder(folder, paths, test_paths)
         kept, held = split_holdout(labels, config)
         self.y = noisy_labels(labels[kept], self.num_classes, config)
@@ -60,7 +62,8 @@ class FolderBatches:
         self.held_out = ImageFiles([paths[i] for i in held.tolist()], labels[held], size, None)
         self.test = ImageFiles(test_paths, test_labels, size, None)
         self.shape: tuple[int, ...] = (3, size, size)
-        self.pixels: Pixels = pixels or Pixels(torch.tensor(folders.PIXEL_MEAN), torch.tensor(folders.PIXEL_STD))
+        self.pixels = like.pixels or Pixels(torch.tensor(folders.PIXEL_MEAN), torch.tensor(folders.PIXEL_STD))
+        self.preparation = Preparation(self.pixels, classes=tuple(classes))
         self.steps = count_steps(len(self.y), config.batch_size, world)
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
@@ -73,7 +76,7 @@ class FolderBatches:
 
     def scaled(self, x: Tensor) -> Tensor:
         """Images as the network takes them."""
-        return self.pixels.scaled(x)
+        return self.pixels.scaled(x.contiguous(memory_format=torch.channels_last))
 
     def _read(self, files: ImageFiles, rank: int, world: int) -> Iterator[tuple[Tensor, Tensor]]:
         indices = [part.tolist() for part in torch.arange(rank, len(files), world).split(TEST_BATCH)]

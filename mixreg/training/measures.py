@@ -1,17 +1,36 @@
-"""The measures of the paper's tables, over batches and processes."""
+"""The measures of trained networks by task, over batches and processes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from mixreg._support.processes import sum_over_processes
+from mixreg._support.tasks import CLASSES, LABELS, NUMBERS
 from mixreg.calibration import Accuracy, BrierScore, ExpectedCalibrationError, NegativeLogLikelihood
+from mixreg.calibration.multilabel import MultilabelScores
 from mixreg.calibration.streaming import StreamingMetric
+from mixreg.training.targets import Targets
+
+# What early stopping looks at.
+MAIN_MEASURE = {CLASSES: "cross_entropy", LABELS: "cross_entropy", NUMBERS: "rmse"}
 
 
-class Measures:
+class Measures(Protocol):
+    """Measures of a stream of outputs."""
+
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Take in a batch."""
+
+    def compute(self) -> dict[str, float]:
+        """The measures over all batches of all processes."""
+
+
+class ClassMeasures:
     """Accuracy, cross-entropy, ECE (15 bins) and Brier score of a stream of logits."""
 
     def __init__(self) -> None:
@@ -32,11 +51,49 @@ class Measures:
         return {name: float(metric.compute()) for name, metric in self.metrics.items()}
 
 
-def measure(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """The measures of logits (n × c) at hand."""
-    measures = Measures()
-    measures.update(logits, labels)
+class NumberMeasures:
+    """Root mean squared and mean absolute error, and R², of a stream of numbers, over samples and outputs."""
+
+    def __init__(self) -> None:
+        # Values, Σ y, Σ y², Σ (u − y)², Σ |u − y|.
+        self.sums = torch.zeros(5, dtype=torch.float64)
+
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Take in a batch, n × c each."""
+        y, error = targets.double(), outputs.double() - targets.double()
+        parts = (torch.tensor(float(y.numel())), y.sum(), y.square().sum(), error.square().sum(), error.abs().sum())
+        self.sums += torch.stack([part.double() for part in parts])
+
+    def compute(self) -> dict[str, float]:
+        """The measures over all batches of all processes."""
+        count, total, squares, errors, absolute = sum_over_processes(self.sums).tolist()
+        spread = squares - total**2 / max(count, 1)
+        r2 = 1 - errors / spread if spread > 0 else math.nan
+        return {"rmse": math.sqrt(errors / count), "mae": absolute / count, "r2": r2}
+
+
+def new_measures(targets: Targets) -> Measures:
+    """Empty measures of a task."""
+    if targets.task == CLASSES:
+        return ClassMeasures()
+    return MultilabelScores(targets.width) if targets.task == LABELS else NumberMeasures()
+
+
+def measure(outputs: Tensor, y: Tensor, targets: Targets | None = None) -> dict[str, float]:
+    """The measures of outputs (n × c) at hand; numbers in their own units, all other outputs as logits."""
+    targets = targets or Targets(CLASSES, outputs.shape[1])
+    measures = new_measures(targets)
+    measures.update(targets.restored(outputs), targets.restored(y))
     return measures.compute()
+
+
+def training_hits(outputs: Tensor, targets: Tensor, task: str) -> tuple[float, int]:
+    """How many of a batch's samples (or labels) are right, of how many."""
+    if task == CLASSES:
+        return float((outputs.argmax(1) == targets).sum()), len(targets)
+    if task == LABELS:
+        return float(((outputs > 0) == (targets == 1)).sum()), targets.numel()
+    return 0.0, 0
 
 
 def predict(
@@ -45,7 +102,7 @@ def predict(
     take: Callable[[str, Tensor, Tensor], None],
     device: torch.device | str = "cpu",
 ) -> None:
-    """Hand the logits of every model for every batch to `take(name, logits, labels)`; modes are left as they were."""
+    """Hand what every model makes of every batch to `take(name, outputs, targets)`; modes are left as they were."""
     modes = {name: model.training for name, model in models.items()}
     try:
         for model in models.values():
@@ -61,9 +118,17 @@ def predict(
 
 
 def measure_models(
-    models: dict[str, nn.Module], batches: Iterable[tuple[Tensor, Tensor]], device: torch.device | str = "cpu"
+    models: dict[str, nn.Module],
+    batches: Iterable[tuple[Tensor, Tensor]],
+    device: torch.device | str = "cpu",
+    targets: Targets | None = None,
 ) -> dict[str, dict[str, float]]:
-    """The measures of every model over batches of (x, y), of all processes."""
-    measures = {name: Measures() for name in models}
-    predict(models, batches, lambda name, logits, labels: measures[name].update(logits, labels), device)
+    """The measures of every model over batches of (x, y), of all processes; by default of classes."""
+    kind = targets or Targets()
+    measures = {name: new_measures(kind) for name in models}
+
+    def take(name: str, outputs: Tensor, y: Tensor) -> None:
+        measures[name].update(kind.restored(outputs), kind.restored(y))
+
+    predict(models, batches, take, device)
     return {name: found.compute() for name, found in measures.items()}

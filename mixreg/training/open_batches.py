@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from mixreg.data.arrays import DataError
-from mixreg.data.registry import EMBEDDED, IMAGENET, RECIPES, imagenet_folder, is_parquet_folder, load
+from mixreg.data.loading import load, table_parts
+from mixreg.data.registry import EMBEDDED, IMAGENET, RECIPES, imagenet_folder
 from mixreg.training.array_batches import ArrayBatches
-from mixreg.training.batches import Batches, Pixels
+from mixreg.training.batches import Batches, Preparation
 from mixreg.training.config import Config
 from mixreg.training.folder_batches import FolderBatches
 
@@ -16,18 +17,17 @@ def open_batches(
     config: Config,
     rank: int = 0,
     world: int = 1,
-    data: str | None = None,
-    pixels: Pixels | None = None,
-    classes: list[str] | None = None,
+    like: Preparation | None = None,
     workers: int = 2,
 ) -> Batches:
-    """The batches of a run, or of other `data` prepared like a run's (with its `pixels` and `classes`)."""
-    name = config.data if data is None else data
+    """The batches of a run, prepared as it prepared them before, if it has."""
+    name = config.data
     if not name:
         raise DataError("a dataset is named, got ''")
     if name == IMAGENET and imagenet_folder().is_dir():
-        return FolderBatches(imagenet_folder(), config, rank, world, workers, pixels, classes or None)
+        return FolderBatches(imagenet_folder(), config, rank, world, workers, like)
     is_known = name in EMBEDDED or name in RECIPES
-    if not is_known and Path(name).is_dir() and not is_parquet_folder(Path(name)):
-        return FolderBatches(Path(name), config, rank, world, workers, pixels, classes or None)
-    return ArrayBatches(load(name), config, rank, world, pixels)
+    if not is_known and Path(name).is_dir() and not table_parts(Path(name)):
+        return FolderBatches(Path(name), config, rank, world, workers, like)
+    known = () if like is None or not like.features else like.classes
+    return ArrayBatches(load(name, config.target, config.task, known), config, rank, world, like)

@@ -21,11 +21,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mixreg._support.files import LockedError, locked, remove_leftovers, write_bytes, write_json, writing
+from mixreg._support.files import HeldLock, LockedError, locked, remove_leftovers, write_bytes, write_json, writing
 from mixreg._support.tensor_files import load_tensors
+from mixreg.data.errors import DataError
+from mixreg.data.fingerprints import is_unchanged
 from mixreg.training.batches import Batches
 from mixreg.training.board import open_board
-from mixreg.training.build import build_method, build_network
+from mixreg.training.build import build_loss, build_method, build_network
 from mixreg.training.checkpoint import CheckpointError
 from mixreg.training.config import Config
 from mixreg.training.engine import Engine
@@ -48,13 +50,14 @@ def read_config(folder: Path) -> Config:
 
 
 @contextlib.contextmanager
-def only_one(folder: Path) -> Iterator[None]:
+def only_one(folder: Path) -> Iterator[HeldLock]:
     """No second process works in `folder` meanwhile; the lock dies with its holder."""
-    try:
-        with locked(folder / ".lock", waits=False):
-            yield
-    except LockedError as error:
-        raise CheckpointError(f"{folder} is being trained by another process") from error
+    with contextlib.ExitStack() as held:
+        try:
+            lock = held.enter_context(locked(folder / ".lock", waits=False))
+        except LockedError as error:
+            raise CheckpointError(f"{folder} is being trained by another process") from error
+        yield lock
 
 
 def train(
@@ -78,23 +81,25 @@ def train(
         evaluate_every: epochs between evaluations on the test set.
     """
     if is_done(out, config):
+        _require_same_data(out, config)
         return False
-    fabric = engine.launch()
+    fabric = engine.launch(config.precision)
     # Whatever is wrong with data, network and method is found before anything is written.
     batches = open_batches(config, fabric.global_rank, fabric.world_size, workers=engine.workers)
     net = build_network(config, batches.shape, batches.num_classes)
-    method = build_method(config, net, batches.num_classes, batches.moments)
+    loss = build_loss(config, batches.targets, batches.y)
+    method = build_method(config, net, batches.num_classes, batches.moments, loss)
     trainer = Trainer(config, batches, net, method, fabric, out / CHECKPOINT)
     is_first = bool(fabric.is_global_zero)
     with contextlib.ExitStack() as held:
         # Another process may have begun or finished a run here while this one was loading.
-        if _in_all(fabric, lambda: held.enter_context(only_one(out)) or is_done(out, config)):
+        if _in_all(fabric, lambda: _takes(out, held, trainer) and is_done(out, config)):
             return False if is_first else None
         _in_all(fabric, lambda: held.enter_context(_begun(out, trainer)))
         if (out / CHECKPOINT).exists():
             trainer.resume(*load_tensors(out / CHECKPOINT))
         watching = observer or Observer()
-        shown = Observers(_Log(out, trainer.state.log), watching) if is_first else Observer()
+        shown = Observers(_Log(out, trainer), watching) if is_first else Observer()
         try:
             shown.on_start(config, batches.steps)
             trainer.run(shown if is_first else watching, checkpoint_seconds, evaluate_every)
@@ -102,6 +107,12 @@ def train(
             shown.on_end()
         _finish(out, trainer, batches)
     return True if is_first else None
+
+
+def _takes(out: Path, held: contextlib.ExitStack, trainer: Trainer) -> bool:
+    """Hold the folder, and let the run look whether it still does before it writes anything."""
+    trainer.require_place = held.enter_context(only_one(out)).require_in_place
+    return True
 
 
 def _in_all(fabric: Any, find: Callable[[], Found]) -> Found:
@@ -130,6 +141,8 @@ def _begun(out: Path, trainer: Trainer) -> Iterator[None]:
         write_json(out / CONFIG, trainer.config.to_json())
     try:
         yield
+    except LockedError:
+        raise  # what is there now is not ours to tidy up
     except Exception:
         if is_new and not trainer.state.log and not (out / CHECKPOINT).exists():
             for name in (LOG, CONFIG):
@@ -141,11 +154,17 @@ def _begun(out: Path, trainer: Trainer) -> Iterator[None]:
 
 def _finish(out: Path, trainer: Trainer, batches: Batches) -> None:
     """Write what a finished run leaves; every process must call it."""
-    means = trainer.means()
+    trainer.take_final_weights()
+    means, log = trainer.means(), trainer.state.log
+    test = trainer.evaluate() if trainer.best is not None else log[-1]["test"]
     if trainer.fabric.is_global_zero:
-        save_model(out / MODEL, trainer.trained, trainer.config, means, batches)
-        last = trainer.state.log[-1]
-        write_json(out / METRICS, {"epochs": trainer.config.epochs, "train_loss": last["train_loss"], **last["test"]})
+        trainer.require_place()
+        fit = trainer.fit_on_held_out(means)
+        save_model(out / MODEL, trainer.trained, trainer.config, means, batches, fit)
+        measured: dict[str, Any] = {"epochs": trainer.config.epochs, "train_loss": log[-1]["train_loss"], **test}
+        if trainer.best is not None:
+            measured |= {"stopped_after": len(log), "best_epoch": trainer.best.best_epoch(log)}
+        write_json(out / METRICS, measured)
         (out / CHECKPOINT).unlink(missing_ok=True)
     trainer.fabric.barrier()
 
@@ -175,7 +194,22 @@ def is_done(out: Path, config: Config) -> bool:
         _require_model(out / MODEL, config)
     if METRICS in there:
         _require_metrics(out / METRICS, config)
-    return MODEL in there and METRICS in there
+    is_finished = MODEL in there and METRICS in there
+    if is_finished:
+        # Of a run that was killed when all but this was done.
+        (out / CHECKPOINT).unlink(missing_ok=True)
+    return is_finished
+
+
+def _require_same_data(out: Path, config: Config) -> None:
+    """The data of a finished run must be what it was; where it is no longer there, nothing can be said of it."""
+    _, record = load_tensors(out / MODEL)
+    try:
+        fingerprint = open_batches(config).fingerprint
+    except (DataError, ValueError):
+        return
+    if not is_unchanged(record.get("data", ""), fingerprint):
+        raise CheckpointError(f"{config.data} has changed since {out} was trained on it; choose another folder")
 
 
 def _require_log(path: Path) -> None:
@@ -213,15 +247,16 @@ class _Log(Observer):
 
     Args:
         folder: of the run.
-        records: of the epochs so far.
+        trainer: whose log it is.
     """
 
-    def __init__(self, folder: Path, records: list[dict[str, Any]]) -> None:
-        self.path = folder / LOG
-        write_bytes(self.path, "".join(json.dumps(record) + "\n" for record in records).encode())
+    def __init__(self, folder: Path, trainer: Trainer) -> None:
+        self.path, self.trainer = folder / LOG, trainer
+        write_bytes(self.path, "".join(json.dumps(record) + "\n" for record in trainer.state.log).encode())
         self.board = open_board(folder / BOARD)
 
     def on_epoch(self, record: dict[str, Any]) -> None:
+        self.trainer.require_place()
         with writing(self.path), self.path.open("a") as file:
             file.write(json.dumps(record) + "\n")
         self.board.add(record["epoch"], record)

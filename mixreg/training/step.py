@@ -33,13 +33,14 @@ def draw_rows(
 
 
 class Step:
-    """Losses of rows, a gradient, a step of the optimiser, and Parseval's retraction if there is one.
+    """Losses of rows, a gradient (cut to a norm, if asked), a step of the optimiser, and Parseval's retraction.
 
     Args:
         method: puts losses on rows.
         net: the network, as the method is to call it (in a distributed wrapper, if there is one).
         optimizer: of its parameters.
-        parseval: keeps weights near orthonormal.
+        parseval: keeps weights near orthonormal, if there is one.
+        clip: the largest norm of a gradient; 0 for no limit.
         backward: computes gradients of a loss.
     """
 
@@ -49,10 +50,11 @@ class Step:
         net: Any,
         optimizer: torch.optim.Optimizer,
         parseval: Parseval | None = None,
+        clip: float = 0.0,
         backward: Callable[[Tensor], Any] = Tensor.backward,
     ) -> None:
         self.method, self.net, self.optimizer = method, net, optimizer
-        self.parseval, self.backward = parseval, backward
+        self.parseval, self.clip, self.backward = parseval, clip, backward
 
     def __call__(self, rows: Rows, scale: float) -> tuple[Tensor, Tensor | None]:
         """The losses of rows (n), whose sum times `scale` is made smaller, and the logits where they are at hand."""
@@ -64,6 +66,8 @@ class Step:
             )
         self.optimizer.zero_grad()
         self.backward(losses.sum() * scale)
+        if self.clip:
+            torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.clip)
         self.optimizer.step()
         if self.parseval is not None:
             self.parseval.step()

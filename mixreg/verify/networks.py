@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mixreg import risk
 from mixreg._autodiff.derivatives import jacobians
 from mixreg._autodiff.network import evaluating
-from mixreg._autodiff.problem import Problem, check_problem
+from mixreg._autodiff.problem import Problem, check_problem, require_differentiable
 from mixreg._support.random import normal
 from mixreg.losses import BUILT_IN, SampleLoss
 from mixreg.losses.derivatives import CustomLoss
@@ -34,6 +34,7 @@ def about_a_network(
     `folded` for networks that may have kinks, see `risk.perturbed`.
     """
     problem = check_problem(net, x, y, loss)
+    require_differentiable(net, problem.x)
 
     def largest(difference: Callable[[float], float]) -> float:
         return max(difference(alpha) for alpha in alphas)

@@ -1,0 +1,103 @@
+"""`mixreg predict`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from mixreg.commands.errors import one_line_errors
+from mixreg.commands.terminal import PathType, printable, shown
+
+RULES = ("plain", "rescaled", "fitted")
+
+
+@click.command()
+@click.argument("run", type=PathType(exists=True, path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=PathType(exists=True, path_type=Path))
+@click.option("--out", type=PathType(dir_okay=False, path_type=Path), help="A .csv or .json file; else the terminal.")
+@click.option("--rule", type=click.Choice(RULES), help="By default fitted where data was held out, else rescaled.")
+@click.option("--held-out", help="Labelled data to fit the rule on, if not what the run held out.")
+@click.option("--probabilities", is_flag=True, help="Give the probabilities of all classes.")
+@click.option("--model", metavar="MODULE:FACTORY", help="The network's code, if the run's is your own.")
+@click.option("--method", metavar="MODULE:CLASS", help="The method's code, if the run's is your own.")
+@click.option("--device", default="cpu", show_default=True, help="Where to run the network.")
+@one_line_errors
+def predict(
+    run: Path,
+    files: tuple[Path, ...],
+    out: Path | None,
+    rule: str | None,
+    held_out: str | None,
+    probabilities: bool,
+    model: str | None,
+    method: str | None,
+    device: str,
+) -> None:
+    """Predict unlabelled data with a finished run.
+
+    FILES are pictures, folders of pictures, .npz files (array x, or x_test), and tables (.csv, .tsv, .parquet) with the
+    columns that the run was trained on. Each row of the output names its input (the file, or the row's number from 0)
+    and gives its class and probability; several labels or numbers have a column each. .json holds one object a line.
+
+    \b
+    Examples:
+      mixreg predict runs/digits new.npz --out predictions.csv
+      mixreg predict runs/animals photos/ more/cat.jpg --probabilities --out predictions.json
+      mixreg predict runs/iris flowers.csv --rule plain
+    """
+    from mixreg.commands.evaluate import require_device
+    from mixreg.data.unlabelled import parts_of, sources
+    from mixreg.evaluation.predictions import Writer, format_of, predicted
+    from mixreg.evaluation.runs import open_run
+
+    require_device(device)
+    kind = "csv" if out is None else format_of(out)
+    if out is not None and any(path.resolve() == out.resolve() for path in files):
+        raise click.UsageError(f"--out {out} is one of the files to read.")
+    finished = open_run(run, rule, held_out, model, method, device)
+    trained, paths = finished.trained, sources(files)
+    parts = parts_of(paths, trained.shape, trained.pixels is not None, trained.preparation.features)
+    with _progress() as tell:
+        texts = predicted(finished, parts, Writer(finished, kind, probabilities), tell)
+        rows = _write(out, texts)
+    if out is not None:
+        click.echo(printable(f"{out}: {rows:,} rows, {finished.rule} predictions"), err=True)
+
+
+def _write(out: Path | None, texts: Iterator[str]) -> int:
+    """How many rows were written; a file is whole or not there."""
+    from mixreg._support.files import replacing
+
+    rows = 0
+    if out is None:
+        for text in texts:
+            click.echo(text, nl=False)
+        return rows
+    with replacing(out) as file:
+        for text in texts:
+            file.write(text.encode())
+            rows += text.count("\n")
+    return rows - (out.suffix.lower() == ".csv")
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[int], None]]:
+    """Tells how many rows are done, on a terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda rows: None
+        return
+    from rich.console import Console
+
+    done = 0
+    with Console(stderr=True).status(shown("Predicting")) as status:
+
+        def tell(rows: int) -> None:
+            nonlocal done
+            done += rows
+            status.update(shown(f"Predicting: {done:,} rows"))
+
+        yield tell

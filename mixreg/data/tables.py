@@ -1,0 +1,214 @@
+"""Tables: CSV and parquet files with a column for each feature and one or more columns of targets.
+
+A column is numbers if all of it can be read as numbers, otherwise text. Features are numbers. A target that is text is
+a class; so is one of whole numbers; one with fractions is a number to regress on; several targets of zeros and ones are
+several labels at once. `task` says it where that is not what is meant (an age in years).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mixreg._support.tasks import CLASSES, LABELS, NUMBERS
+from mixreg.data.arrays import CUT, Dataset, Split, checked, cut
+from mixreg.data.errors import DataError
+from mixreg.data.formats import naming, rows_at_once
+from mixreg.data.limits import require_bounded
+
+# Columns by name: n numbers (float64) or n texts (object).
+Columns = dict[str, np.ndarray]
+ENDINGS = (".csv", ".tsv", ".parquet")
+# What a target is called where nobody says.
+USUAL_TARGETS = ("label", "labels", "class", "target", "y")
+CHUNK = 10_000
+
+
+def chunks_of(path: Path, rows: int = CHUNK) -> Iterator[Columns]:
+    """The columns of a file, some rows at a time; every chunk has all of them."""
+    if path.suffix == ".parquet":
+        yield from _parquet_chunks(path, rows)
+    else:
+        yield from _csv_chunks(path, rows)
+
+
+def read_columns(path: Path) -> Columns:
+    """All of a file."""
+    parts = list(chunks_of(path))
+    if not parts:
+        raise DataError(f"{path} holds no rows")
+    return {name: joined([part[name] for part in parts]) for name in parts[0]}
+
+
+def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """A column of its chunks: numbers where all of them are."""
+    if all(part.dtype != object for part in parts):
+        return np.concatenate(parts)
+    return np.concatenate([part if part.dtype == object else _texts(part) for part in parts])
+
+
+def _texts(numbers: np.ndarray) -> np.ndarray:
+    return np.array([f"{number:g}" for number in numbers], dtype=object)
+
+
+def _csv_chunks(path: Path, rows: int) -> Iterator[Columns]:
+    with naming(path), path.open(encoding="utf-8-sig", newline="") as file:
+        first = file.readline()
+        delimiter = max((",", ";", "\t"), key=first.count)
+        names = [name.strip() for name in next(csv.reader(io.StringIO(first), delimiter=delimiter), [])]
+        if not names or "" in names or len(set(names)) != len(names):
+            raise DataError(f"{path}: its first line must name every column, each once, got {first.strip()[:80]!r}")
+        reader = csv.reader(file, delimiter=delimiter)
+        lines: list[list[str]] = []
+        for line in reader:
+            if not line:
+                continue
+            if len(line) != len(names):
+                where = f"{path}, line {reader.line_num + 1}"
+                raise DataError(f"{where} has {len(line)} cells where its first line names {len(names)} columns")
+            lines.append(line)
+            if len(lines) == rows:
+                yield _columns(names, lines)
+                lines = []
+        if lines:
+            yield _columns(names, lines)
+
+
+def _columns(names: list[str], lines: list[list[str]]) -> Columns:
+    return {name: _column(cells) for name, cells in zip(names, zip(*lines, strict=True), strict=True)}
+
+
+def _column(cells: Sequence[str]) -> np.ndarray:
+    try:
+        return np.array(cells).astype(np.float64)
+    except ValueError:
+        return np.array([cell.strip() for cell in cells], dtype=object)
+
+
+def _parquet_chunks(path: Path, rows: int) -> Iterator[Columns]:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise DataError("reading parquet files needs pyarrow: pip install 'mixreg[parquet]'") from error
+    with naming(path), pq.ParquetFile(path) as file:
+        groups = (file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups))
+        require_bounded(path, sum(groups), path.stat().st_size)
+        for batch in file.iter_batches(rows_at_once(file, rows)):
+            yield {name: _of_arrow(path, name, batch[name]) for name in batch.schema.names}
+
+
+def _of_arrow(path: Path, name: str, column: Any) -> np.ndarray:
+    import pyarrow as pa
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if column.null_count:
+        raise DataError(f"{path}: column {name!r} has empty cells")
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return np.array(column.to_pylist(), dtype=object)
+    raise DataError(f"{path}: column {name!r} holds {column.type}, expected numbers or text")
+
+
+def matrix(columns: Columns, features: Sequence[str], where: str) -> np.ndarray:
+    """The features, n × d float32; `where` names the file in an error."""
+    missing = [name for name in features if name not in columns]
+    if missing:
+        raise DataError(f"{where} has no column {missing[0]!r}; it has {', '.join(columns)}")
+    for name in features:
+        column = columns[name]
+        if column.dtype == object:
+            text = next(cell for cell in column if not _is_number(cell))
+            empty = "is empty somewhere" if not text else f"holds {text!r}"
+            raise DataError(f"{where}: column {name!r} {empty}, and features are numbers; encode it or leave it out")
+        if not (np.abs(column) <= np.finfo(np.float32).max).all():
+            raise DataError(f"{where}: column {name!r} holds values that are not finite")
+    return np.stack([columns[name] for name in features], 1).astype(np.float32)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def chosen_targets(columns: Columns, target: str, where: str) -> list[str]:
+    """The names of the target columns: those that were asked for (with commas), or one of the usual name."""
+    held = ", ".join(columns)
+    if not target:
+        usual = [name for name in columns if name.lower() in USUAL_TARGETS]
+        if len(usual) != 1:
+            raise DataError(f"{where}: say which column is the target (--target); it has {held}")
+        return usual
+    names = [name.strip() for name in target.split(",") if name.strip()]
+    for name in names:
+        if name not in columns:
+            raise DataError(f"{where} has no column {name!r} to be the target; it has {held}")
+    return names
+
+
+def targets_of(
+    columns: Columns, names: Sequence[str], task: str, classes: Sequence[str], where: str
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Targets as a dataset takes them, and the names of the classes (given, or found) or of the target columns."""
+    values = [columns[name] for name in names]
+    is_text = any(column.dtype == object for column in values)
+    if not task:
+        if len(names) > 1:
+            task = LABELS if not is_text and all(np.isin(column, (0, 1)).all() for column in values) else NUMBERS
+        else:
+            task = CLASSES if is_text or (values[0] == np.round(values[0])).all() else NUMBERS
+    if task == CLASSES:
+        if len(names) > 1:
+            raise DataError(f"{where}: classes are in one column, got {', '.join(names)}")
+        texts = values[0] if is_text else _texts(values[0])
+        if not all(texts):
+            raise DataError(f"{where}: column {names[0]!r} is empty somewhere")
+        known = list(classes) or _in_order(set(texts), is_text)
+        index = {name: place for place, name in enumerate(known)}
+        unknown = sorted({text for text in texts if text not in index})
+        if unknown:
+            raise DataError(f"{where}: {unknown[0]!r} in column {names[0]!r} is not one of the {len(known)} classes")
+        return np.array([index[text] for text in texts], dtype=np.int64), tuple(known)
+    found = matrix(columns, names, where)
+    return (found.astype(np.int64) if task == LABELS and np.isin(found, (0, 1)).all() else found), tuple(names)
+
+
+def _in_order(names: set[str], is_text: bool) -> list[str]:
+    return sorted(names) if is_text else sorted(names, key=float)
+
+
+def load_table(
+    name: str, train: Columns, test: Columns | None, target: str = "", task: str = "", classes: Sequence[str] = ()
+) -> Dataset:
+    """A dataset of a table; a test part is cut off where there is none.
+
+    Args:
+        name: of the file, for errors.
+        train, test: columns of the two parts.
+        target: names of the target columns, with commas; by default one of the usual names.
+        task: what targets are, if not what they look like.
+        classes: their names, if they are known.
+    """
+    names = chosen_targets(train, target, name)
+    features = [column for column in train if column not in names]
+    if not features:
+        raise DataError(f"{name} has no column beside its target {', '.join(names)}")
+    if test is None and len(train[names[0]]) < CUT:
+        raise DataError(f"{name} has no test part, and {len(train[names[0]])} rows are too few to cut one off")
+    both = train if test is None else {key: joined([train[key], test[key]]) for key in names if key in test}
+    if any(key not in both for key in names):
+        raise DataError(f"the test part of {name} lacks a target column of {', '.join(names)}")
+    y, known = targets_of({key: both[key] for key in names}, names, task, classes, name)
+    x, count = matrix(train, features, name), len(train[names[0]])
+    part = Split(x, y[:count])
+    if test is None:
+        return cut(checked(name, part, part, known, tuple(features)))
+    return checked(name, part, Split(matrix(test, features, name), y[count:]), known, tuple(features))

@@ -1,0 +1,105 @@
+"""Predictions of a finished run as rows of text: for a CSV file, or one JSON object a line.
+
+classes    class, probability                     and one column of probability per class, if asked
+labels     a column of 0 or 1 per label           and one of probability per label, if asked
+numbers    a column per target
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mixreg._support.tasks import CLASSES
+from mixreg.data.unlabelled import Part
+from mixreg.training.finished import FinishedRun
+
+# Digits of a float32.
+_DIGITS = ".7g"
+FORMATS = ("csv", "json")
+
+
+def format_of(out: Path) -> str:
+    """By the ending of a file's name."""
+    found = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}.get(out.suffix.lower())
+    if found is None:
+        raise ValueError(f"{out} must end with .csv, .json or .jsonl")
+    return found
+
+
+class Writer:
+    """Turns outputs into text.
+
+    Args:
+        run: what predicts.
+        format: "csv" or "json".
+        probabilities: whether to give those of all classes or labels.
+    """
+
+    def __init__(self, run: FinishedRun, format: str, probabilities: bool = False) -> None:
+        self.run, self.format, self.probabilities = run, format, probabilities
+        task, names = run.trained.targets.task, run.classes
+        self.columns = ["input", *(["class", "probability"] if task == CLASSES else names)]
+        if probabilities:
+            self.columns += [f"p({name})" for name in names]
+
+    def header(self) -> str:
+        """Before the first row."""
+        return self._csv([self.columns]) if self.format == "csv" else ""
+
+    def text(self, part: Part, outputs: Tensor) -> str:
+        """The rows of a part."""
+        rows = zip(part.names, *self._cells(outputs), strict=True)
+        if self.format == "csv":
+            return self._csv(rows)
+        return "".join(json.dumps(dict(zip(self.columns, map(_value, row), strict=True))) + "\n" for row in rows)
+
+    def _cells(self, outputs: Tensor) -> Iterator[list[Any]]:
+        """Columns after the first."""
+        run, task = self.run, self.run.trained.targets.task
+        decided = run.decisions(outputs)
+        p = run.probabilities(outputs) if task == CLASSES or self.probabilities else None
+        if task == CLASSES and p is not None:
+            names = run.classes
+            yield [names[k] for k in decided.tolist()]
+            yield _texts(p.gather(1, decided.unsqueeze(1)).squeeze(1))
+        else:
+            yield from (_texts(column) for column in decided.unbind(1))
+        if self.probabilities and p is not None:
+            yield from (_texts(column) for column in p.unbind(1))
+
+    @staticmethod
+    def _csv(rows: Iterable[Iterable[Any]]) -> str:
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="\n").writerows(rows)
+        return buffer.getvalue()
+
+
+class _Number(str):
+    """A number as text."""
+
+
+def _texts(column: Tensor) -> list[Any]:
+    if not column.is_floating_point():
+        return [_Number(value) for value in column.tolist()]
+    return [_Number(format(value, _DIGITS)) for value in column.tolist()]
+
+
+def _value(cell: str) -> Any:
+    return json.loads(cell) if isinstance(cell, _Number) else cell
+
+
+def predicted(
+    run: FinishedRun, parts: Iterable[Part], writer: Writer, progress: Callable[[int], None] = lambda rows: None
+) -> Iterator[str]:
+    """The text of all parts, one after another; `progress` is told how many rows each had."""
+    yield writer.header()
+    for part in parts:
+        yield writer.text(part, run.outputs(part.x))
+        progress(len(part.names))

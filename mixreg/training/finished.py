@@ -1,0 +1,145 @@
+"""A finished run, to predict with: `run = mixreg.load("runs/digits"); run.predict_proba(x)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mixreg._support.tasks import CLASSES, LABELS, NUMBERS
+from mixreg.data.errors import DataError
+from mixreg.theory.moments import DataMoments
+from mixreg.training.config import Config
+from mixreg.training.trained import Trained, load_trained
+
+# Samples at once: enough to keep cores busy, few enough for pictures.
+BATCH = 512
+
+
+class FinishedRun:
+    """A trained network with its rule and the preparation of its inputs.
+
+    Args:
+        trained: what the run left.
+        rule: "plain", "rescaled" or "fitted"; by default fitted if the run held data out, else rescaled.
+        device: where to run it.
+
+    Attributes:
+        model: the network with its rule; takes prepared inputs and gives logits (or standardised numbers).
+        rule: which one it is.
+    """
+
+    def __init__(self, trained: Trained, rule: str | None = None, device: str | torch.device = "cpu") -> None:
+        self.trained = trained
+        self.rule = trained.best_rule if rule is None else rule
+        self.device = torch.device(device)
+        self.model: nn.Module = trained.with_rule(self.rule).to(self.device).eval()
+
+    @property
+    def config(self) -> Config:
+        """What the run was."""
+        return self.trained.config
+
+    @property
+    def moments(self) -> DataMoments:
+        """x̄ and ȳ of what the network was trained on, as it saw it."""
+        return self.trained.moments
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes or targets: their numbers, where they have no names."""
+        return list(self.trained.preparation.classes) or [str(k) for k in range(self.trained.num_classes)]
+
+    def with_rule(self, rule: str) -> FinishedRun:
+        """The same run with another rule."""
+        return FinishedRun(self.trained, rule, self.device)
+
+    def prepare(self, x: Any) -> Tensor:
+        """Inputs as the network takes them.
+
+        Args:
+            x: an array or a tensor; uint8 images n × height × width (× channels), features n × … as the training data
+                had them, or floating-point images n × channels × height × width that are prepared already.
+        """
+        values = torch.as_tensor(np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x)
+        shape, pixels = self.trained.shape, self.trained.pixels
+        if values.dtype == torch.uint8:
+            if pixels is None:
+                raise DataError(f"the network takes features of shape {shape}, got images of bytes")
+            values = values.unsqueeze(-1) if values.ndim == 3 else values
+            values = values.permute(0, 3, 1, 2) if values.ndim == 4 else values
+        elif not values.is_floating_point() or values.is_complex():
+            raise DataError(f"inputs must be bytes or floating point, got {values.dtype}")
+        if tuple(values.shape[1:]) != shape:
+            kind = "images (channels × height × width)" if pixels is not None else "features"
+            raise DataError(
+                f"the network takes {kind} of shape {shape}, got samples of shape {tuple(values.shape[1:])}"
+            )
+        if values.dtype == torch.uint8:
+            return self.trained.preparation.prepared(values)
+        if not bool(torch.isfinite(values).all()):
+            raise DataError("inputs hold values that are not finite")
+        return values.float() if pixels is not None else self.trained.preparation.prepared(values.float())
+
+    @torch.no_grad()
+    def outputs(self, x: Any) -> Tensor:
+        """Logits, or numbers in the units of the targets: n × c; x as of `prepare`."""
+        prepared = self.prepare(x)
+        parts = [self.model(part.to(self.device)).float().cpu() for part in prepared.split(BATCH)]
+        found = torch.cat(parts) if parts else torch.empty(0, self.trained.num_classes)
+        return self.trained.targets.restored(found)
+
+    def predict_proba(self, x: Any) -> Tensor:
+        """Probabilities of classes, or of each label: n × c; x as of `prepare`."""
+        return self.probabilities(self.outputs(x))
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        """Of logits, n × c."""
+        task = self.trained.targets.task
+        if task == NUMBERS:
+            raise ValueError("a network for regression gives numbers, not probabilities: use predict")
+        return outputs.softmax(1) if task == CLASSES else outputs.sigmoid()
+
+    def predict(self, x: Any) -> Tensor:
+        """Class indices (n), zeros and ones (n × c) of several labels, or numbers (n × c); x as of `prepare`."""
+        return self.decisions(self.outputs(x))
+
+    def decisions(self, outputs: Tensor) -> Tensor:
+        """Of logits or numbers, n × c."""
+        task = self.trained.targets.task
+        if task == CLASSES:
+            return outputs.argmax(1)
+        return (outputs > 0).long() if task == LABELS else outputs
+
+    def stream(self, batches: Iterator[Any]) -> Iterator[Tensor]:
+        """The outputs of batches, one by one."""
+        for x in batches:
+            yield self.outputs(x)
+
+    def __repr__(self) -> str:
+        config = self.config
+        return f"FinishedRun({config.model} by {config.method} on {config.data}, {self.rule})"
+
+
+def load(
+    run: str | Path,
+    rule: str | None = None,
+    *,
+    model: str | None = None,
+    method: str | None = None,
+    device: str | torch.device = "cpu",
+) -> FinishedRun:
+    """A finished run of `mixreg train`.
+
+    Args:
+        run: its folder.
+        rule: "plain", "rescaled" or "fitted"; by default fitted if the run held data out, else rescaled.
+        model: package.module:factory of a network of your own. A file never decides by itself what code is run.
+        method: package.module:Class of a method of your own, likewise.
+        device: where to run it.
+    """
+    return FinishedRun(load_trained(Path(run), model, method), rule, device)
