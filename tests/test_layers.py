@@ -156,8 +156,10 @@ class Bent(nn.Module):
 def test_tangents_and_their_gradients(name: str) -> None:
     make, shape = CASES[name]
     torch.manual_seed(zlib.crc32(name.encode()))
-    net = Bent(make(), shape).double()
-    x, delta = torch.randn(2, *shape, dtype=torch.float64)
+    require_right_derivatives(Bent(make(), shape).double(), *torch.randn(2, *shape, dtype=torch.float64))
+
+
+def require_right_derivatives(net: nn.Module, x: torch.Tensor, delta: torch.Tensor) -> None:
     parameters = list(net.parameters())
     value, along, bent = tangents(net, x, delta, second_order=True)
     weights = torch.randn_like(value)

@@ -23,7 +23,7 @@ from mixreg._autodiff.network import (
     uncompiled,
     within_forward,
 )
-from mixreg._autodiff.normalisation import Statistics, coupling_layers, held_statistics, learn
+from mixreg._autodiff.normalisation import own_statistics
 from mixreg._autodiff.written_out import written_out
 
 Result = TypeVar("Result")
@@ -51,35 +51,28 @@ def _tangents(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """`net` is what to call and `module` where its layers are."""
     _refuse_scripted(module)
-    layers = coupling_layers(module)
     jvp: Any = torch.func.jvp
 
-    def once(z: Tensor) -> tuple[tuple[Tensor, Tensor], Statistics]:
-        u, first, statistics = jvp(with_statistics, (z,), (delta,), has_aux=True)
-        return (u, first), statistics
+    def once(z: Tensor) -> tuple[Tensor, Tensor]:
+        return jvp(lambda z: require_tensor(net(z)), (z,), (delta,))
 
-    def both() -> tuple[Tensor, Tensor, Tensor | None, Statistics]:
-        if second_order:
-            (u, first), (_, second), statistics = jvp(once, (x,), (delta,), has_aux=True)
-            return u, first, second, statistics
-        (u, first), statistics = once(x)
-        return u, first, None, statistics
-
-    def checked(z: Tensor) -> Tensor:
-        return require_tensor(net(z))
+    def both() -> tuple[Tensor, Tensor, Tensor | None]:
+        if not second_order:
+            return (*once(x), None)
+        (u, first), (_, second) = jvp(once, (x,), (delta,))
+        return u, first, second
 
     with (
-        held_statistics(checked, layers) as with_statistics,
+        own_statistics(module),
         linear_tangents(),
-        written_out(),
+        written_out(x.shape[0] if x.ndim else None),
         plain_attention(),
         explaining_dtypes(module, x),
     ):
-        u, first, second, statistics = _naming_the_layer(module, both)
+        u, first, second = _naming_the_layer(module, both)
         # Before anything is learnt from this batch.
         if u.ndim:
             refuse_non_finite(u.detach(), "the network's output", lambda row: f"sample {row}")
-    learn(layers, statistics)
     return u, first, second
 
 
