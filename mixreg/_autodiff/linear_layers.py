@@ -55,3 +55,9 @@ def _parts(x: Tensor) -> UnpackedDualTensor | None:
         return unpack_dual(x)
     except (RuntimeError, TypeError):
         return None
+
+
+def moves(x: Tensor) -> bool:
+    """Whether x has a tangent, or does not tell."""
+    parts = _parts(x)
+    return parts is None or parts.tangent is not None

@@ -1,9 +1,11 @@
 """Functions written out in elementary steps, where PyTorch's forward-mode rule is missing or wrong when derived again.
 
-Normalisations (`normalisation`) have tangents that are right with gradients that are not, without a word; norms
-(`norms`) fail in the gradient of a second tangent; fractional max-pooling has a second tangent of 0; `hardsigmoid` and `glu` have no rule at all. Inside `written_out` they
-are computed from functions whose rules are right to every order, under whatever name they are called.
-`tests/test_layers.py` compares every kind of layer in `torch.nn` with finite differences.
+Normalisations (`normalisation`), linear systems (`linear_systems`) and products with zeros (`products`) have tangents
+that are right with gradients that are not, without a word; norms (`norms`) fail in the gradient of a second tangent;
+fractional max-pooling has a second tangent of 0; `hardsigmoid` and `glu` have no rule at all. Inside `written_out` they
+are computed from functions whose rules are right to every order, under whatever name they are called; what cannot be is
+refused. `tests/test_layers.py` compares every kind of layer in `torch.nn` with finite differences,
+`tests/test_every_operation.py` every operation that PyTorch tests.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from mixreg._autodiff import normalisation, norms
+from mixreg._autodiff import linear_systems, normalisation, norms, products
+from mixreg._autodiff.linear_layers import moves
 from mixreg._autodiff.normalisation import LearningNormalisations, statistics_last
 
 
@@ -44,6 +47,32 @@ def _fractional(function: Callable[..., tuple[Tensor, Tensor]], spatial: int) ->
     return pooled
 
 
+def _refused(name: str, when: Callable[..., bool] = lambda *_, **__: True) -> Callable[..., Any]:
+    """What raises an error if the network's input moves what it is given."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        if not when(*args, **kwargs) or not any(moves(value) for value in given):
+            return NotImplemented
+        raise NotImplementedError(
+            f"PyTorch's forward mode of {name} is wrong when it is differentiated again; compute it in another way"
+        )
+
+    return refuse
+
+
+def _is_product(*args: Any, **kwargs: Any) -> bool:
+    return "prod" in (*args[4:5], kwargs.get("reduce"))
+
+
+def _is_second_tangent(*_: Any, **__: Any) -> bool:
+    return len(torch._C._functorch.get_interpreter_stack() or ()) > 1
+
+
+def _trains(*args: Any, **kwargs: Any) -> bool:
+    return any(value is True for value in args) or bool(kwargs.get("training"))
+
+
 # By the name of a function in ATen: what to compute. Its arguments are those of the function.
 _WRITTEN_OUT: dict[str, Callable[..., Any]] = {
     "layer_norm": normalisation.layer_norm,
@@ -63,6 +92,36 @@ _WRITTEN_OUT: dict[str, Callable[..., Any]] = {
     "renorm": norms.renorm,
     "std": norms.std,
     "std_mean": norms.std_mean,
+    "prod": products.prod,
+    "cumprod": products.cumprod,
+    "linalg_solve": linear_systems.solve,
+    "linalg_solve_ex": linear_systems.solve_ex,
+    "linalg_tensorsolve": linear_systems.tensorsolve,
+    **dict.fromkeys(("det", "linalg_det"), linear_systems.det),
+    **dict.fromkeys(("slogdet", "linalg_slogdet"), linear_systems.slogdet),
+    "logdet": linear_systems.logdet,
+    **{
+        name: _refused(name)
+        for name in (
+            "linalg_householder_product",
+            "orgqr",
+            "linear_cross_entropy",
+            "_linalg_det",
+            "_linalg_slogdet",
+            "_linalg_solve_ex",
+            "_batch_norm_with_update",
+            "_batch_norm_with_update_functional",
+        )
+    },
+    **{
+        name: _refused(f"{name}, taken twice,", _is_second_tangent)
+        for name in ("linalg_eig", "linalg_eigvals", "linalg_eigh", "linalg_eigvalsh", "_linalg_eigh")
+    },
+    **{name: _refused(f"{name} of products", _is_product) for name in ("scatter_reduce", "scatter_reduce_")},
+    **{
+        name: _refused(f"{name} in training", _trains)
+        for name in ("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional")
+    },
 }
 _LEARNING: dict[str, Callable[..., Any]] = {
     "batch_norm": statistics_last(LearningNormalisations.batch_norm),
