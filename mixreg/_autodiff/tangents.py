@@ -7,11 +7,13 @@ tangent (`mixreg._autodiff.normalisation`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from mixreg._autodiff.linear_layers import linear_tangents
 from mixreg._autodiff.network import (
@@ -24,6 +26,7 @@ from mixreg._autodiff.network import (
     within_forward,
 )
 from mixreg._autodiff.normalisation import own_statistics
+from mixreg._autodiff.reachable import modules_of
 from mixreg._autodiff.written_out import written_out
 
 Result = TypeVar("Result")
@@ -50,7 +53,7 @@ def _tangents(
     net: Network, module: Network, x: Tensor, delta: Tensor, second_order: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """`net` is what to call and `module` where its layers are."""
-    _refuse_scripted(module)
+    _refuse_modules(module)
     jvp: Any = torch.func.jvp
 
     def once(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,6 +71,7 @@ def _tangents(
         written_out(x.shape[0] if x.ndim else None),
         plain_attention(),
         explaining_dtypes(module, x),
+        _without_recomputation(),
     ):
         u, first, second = _naming_the_layer(module, both)
         # Before anything is learnt from this batch.
@@ -76,14 +80,46 @@ def _tangents(
     return u, first, second
 
 
-def _refuse_scripted(net: Network) -> None:
-    """TorchScript's optimiser drops tangents from the second call on, without a word."""
-    for name, layer in net.named_modules() if isinstance(net, nn.Module) else ():
-        if isinstance(layer, torch.jit._script.RecursiveScriptModule):
+def _refuse_modules(net: Network) -> None:
+    """Scripted ones, and those that wait for their first input.
+
+    TorchScript's optimiser drops tangents from the second call on, without a word, and no rule reaches into it.
+    """
+    for name, layer in (named for module in modules_of(net) for named in module.named_modules()):
+        where = f"layer {name!r}" if name else "the network"
+        if isinstance(layer, torch.jit.ScriptModule):
+            made_by = "trace" if isinstance(layer, torch.jit._trace.TracedModule) else "script"
             raise TypeError(
-                f"{f'layer {name!r}' if name else 'the network'} comes from torch.jit.script, which loses the "
-                "forward-mode derivatives that ApproximateMixup needs; give it as it was before"
+                f"{where} comes from torch.jit.{made_by}, which loses the forward-mode derivatives that "
+                "ApproximateMixup needs; give it as it was before"
             )
+        if isinstance(layer, LazyModuleMixin):
+            raise TypeError(f"{where} does not know its size yet; call the network once before training")
+
+
+@contextmanager
+def _without_recomputation() -> Iterator[None]:
+    """Inside, `torch.utils.checkpoint` is refused: it would compute again without the rules that hold here."""
+    before = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
+    _disable_hooks(
+        "torch.utils.checkpoint and other hooks on saved tensors do not know forward mode; call the network without"
+    )
+    try:
+        yield
+    finally:
+        if before is None:
+            torch._C._autograd._saved_tensors_hooks_enable()
+        else:
+            _disable_hooks(before)
+
+
+def _disable_hooks(message: str) -> None:
+    disable: Any = torch._C._autograd._saved_tensors_hooks_disable
+    try:
+        # Hooks around the whole step remain.
+        disable(message, fail_if_non_empty=False)
+    except TypeError:
+        disable(message)  # older versions of PyTorch
 
 
 def _naming_the_layer(net: Network, run: Callable[[], Result]) -> Result:
