@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import function
 
 from mixreg._autodiff.network import Network, flat_outputs, plain_attention, refuse_non_finite
+from mixreg._autodiff.written_out import written_out
 
 
 def jacobians(net: Network, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
@@ -40,8 +43,9 @@ def curvature(net: Network, x: Tensor, slope: Tensor) -> Callable[[Tensor], Tens
         slope: n × c, held fixed.
     """
     x = x.detach().requires_grad_()
-    with torch.enable_grad(), plain_attention():
+    with torch.enable_grad(), plain_attention(), written_out():
         weighted = (slope.detach() * flat_outputs(net, x.clone())).sum()
+        _refuse_once_differentiable(weighted, x)
         gradient = _gradient(weighted, x, create_graph=True)
 
     def along(direction: Tensor) -> Tensor:
@@ -51,3 +55,30 @@ def curvature(net: Network, x: Tensor, slope: Tensor) -> Callable[[Tensor], Tens
         return (change * direction).reshape(x.shape[0], -1).sum(1)
 
     return along
+
+
+def _refuse_once_differentiable(value: Tensor, x: Tensor) -> None:
+    """A function on the way from x to `value` that its author lets be differentiated once has no curvature to give.
+
+    PyTorch reports it as it reports piecewise linear functions: the gradient does not depend on x.
+    """
+    users: dict[Any, list[Any]] = {}
+    pending: list[Any] = [value.grad_fn]
+    while pending:
+        node = pending.pop()
+        for source, _ in node.next_functions if node is not None else ():
+            if source not in users:
+                pending.append(source)
+            users.setdefault(source, []).append(node)
+    pending = [node for node in users if getattr(node, "variable", None) is x]
+    reached = set(pending)
+    while pending:
+        node = pending.pop()
+        backward = getattr(getattr(node, "_forward_cls", None), "backward", None)
+        # What `once_differentiable` has wrapped is its own code.
+        if getattr(getattr(backward, "__code__", None), "co_filename", None) == function.__file__:
+            raise NotImplementedError(
+                f"{node._forward_cls.__name__} can be differentiated once only, and second derivatives are asked for"
+            )
+        pending.extend(set(users.get(node, ())) - reached)
+        reached.update(users.get(node, ()))
