@@ -55,9 +55,9 @@ def predict(
     from mixreg.evaluation.runs import open_run
 
     require_device(device)
-    kind = "csv" if out is None else format_of(out)
     if out is not None and any(path.resolve() == out.resolve() for path in files):
         raise click.UsageError(f"--out {out} is one of the files to read.")
+    kind = "csv" if out is None else format_of(out)
     finished = open_run(run, rule, held_out, model, method, device)
     trained, paths = finished.trained, sources(files)
     parts = parts_of(paths, trained.shape, trained.pixels is not None, trained.preparation.features)

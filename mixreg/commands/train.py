@@ -14,7 +14,7 @@ from mixreg.commands.errors import one_line_errors
 from mixreg.commands.terminal import PathType, printable
 from mixreg.methods import described, options_of
 from mixreg.methods.description import Option
-from mixreg.training.config import PRESETS, Config
+from mixreg.training.config import BALANCED, PRESETS, UNWEIGHTED, Config
 
 if TYPE_CHECKING:
     from mixreg.training.observer import Observer
@@ -141,6 +141,32 @@ def train(
     # Of several processes one speaks.
     if is_new is not None and int(os.environ.get("RANK", "0")) == 0:
         click.echo(printable(f"{out}: {'done' if is_new else 'was done before'}"))
+        if not quiet:
+            _print_scores(out)
+
+
+def _print_scores(out: Path) -> None:
+    """How good it is, and what to do with it."""
+    import json
+
+    from mixreg.training.run import METRICS
+
+    metrics = json.loads((out / METRICS).read_text())
+    for name in ("plain", "rescaled"):
+        found = metrics[name]
+        if "accuracy" in found:
+            scores = (
+                f"accuracy {found['accuracy']:.1%}, cross-entropy {found['cross_entropy']:.4f}, ECE {found['ece']:.1%}"
+            )
+        else:
+            scores = f"RMSE {found['rmse']:.4g}, MAE {found['mae']:.4g}, R² {found['r2']:.3f}"
+        click.echo(f"  {name + ':':<10} {scores}")
+    if "best_epoch" in metrics:
+        click.echo(f"  stopped after epoch {metrics['stopped_after']}, the best was {metrics['best_epoch']}")
+    if "cut_off_for_testing" in metrics:
+        count = metrics["cut_off_for_testing"]
+        click.echo(f"  {count:,} samples were cut off for testing, as the data has no test part")
+    click.echo(printable(f"Next: mixreg evaluate {out}"))
 
 
 def _display(quiet: bool) -> Observer | None:
@@ -192,6 +218,8 @@ def _config(preset: str | None, settings: dict[str, Any], given_options: tuple[s
             given["drops"] = tuple(float(word) for word in _words(given["drops"]))
         except ValueError:
             raise click.UsageError(f"--drops takes fractions with commas, got {given['drops']!r}.") from None
+    if given.get("class_weights") not in (None, UNWEIGHTED, BALANCED) and Path(given["class_weights"]).is_file():
+        given["class_weights"] = _weights_in(Path(given["class_weights"]))
     if given.get("data") == "":
         raise click.UsageError("--data names a dataset, got ''.")
     if "data" in given and given["data"] not in (*EMBEDDED, *RECIPES):
@@ -200,6 +228,15 @@ def _config(preset: str | None, settings: dict[str, Any], given_options: tuple[s
     if preset is not None and "data" not in given | PRESETS.get(preset, {"data": ""}):
         raise click.UsageError(f"--preset {preset} needs --data: a folder of class folders.")
     return Config(**given) if preset is None else by_name(preset, **given)
+
+
+def _weights_in(path: Path) -> str:
+    """The numbers of a file, one for each class: JSON's list, or separated by white space or commas."""
+    try:
+        words = path.read_text(encoding="utf-8").replace("[", " ").replace("]", " ").replace(",", " ").split()
+        return ",".join(f"{float(word):g}" for word in words)
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"--class-weights {path} must hold a number for each class: {error}.") from None
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -31,10 +31,11 @@ BYTES = 1 << 26
 
 
 class Part(NamedTuple):
-    """names: what rows are called; x: n × … features (float32), or n × height × width × channels bytes."""
+    """names: what rows are called; x: n × … features (float32), or n × height × width × channels bytes; its file."""
 
     names: list[str]
     x: np.ndarray
+    source: str
 
 
 def sources(paths: Sequence[Path]) -> list[Path]:
@@ -91,7 +92,7 @@ def _pictures(paths: Sequence[Path], shape: tuple[int, ...], is_images: bool) ->
             images.append(
                 np.asarray(image if shape[0] == 3 else image.convert("L")).reshape(shape[1], shape[2], shape[0])
             )
-    return Part([str(path) for path in paths], np.stack(images))
+    return Part([str(path) for path in paths], np.stack(images), str(paths[0]))
 
 
 def _fitted(image: Image.Image, width: int, height: int) -> Image.Image:
@@ -111,7 +112,7 @@ def _table(path: Path, shape: tuple[int, ...], features: Sequence[str]) -> Itera
         x = matrix(columns, features or list(columns), str(path))
         if x.shape[1:] != shape:
             raise DataError(f"{path} has {x.shape[1]} columns of features, the network takes {shape}")
-        yield Part([str(row + k) for k in range(len(x))], x)
+        yield Part([str(row + k) for k in range(len(x))], x, str(path))
         row += len(x)
     if row == 0:
         raise DataError(f"{path} holds no rows")
@@ -126,7 +127,7 @@ def _arrays(path: Path) -> Iterator[Part]:
         with archive.open(f"{chosen}.npy") as file:
             row = 0
             for x in _rows(file):
-                yield Part([str(row + k) for k in range(len(x))], x)
+                yield Part([str(row + k) for k in range(len(x))], x, str(path))
                 row += len(x)
 
 

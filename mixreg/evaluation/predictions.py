@@ -17,6 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from mixreg._support.tasks import CLASSES
+from mixreg.data.errors import DataError
 from mixreg.data.unlabelled import Part
 from mixreg.training.finished import FinishedRun
 
@@ -101,5 +102,9 @@ def predicted(
     """The text of all parts, one after another; `progress` is told how many rows each had."""
     yield writer.header()
     for part in parts:
-        yield writer.text(part, run.outputs(part.x))
+        try:
+            outputs = run.outputs(part.x)
+        except DataError as error:
+            raise DataError(f"{part.source}: {error}") from error
+        yield writer.text(part, outputs)
         progress(len(part.names))

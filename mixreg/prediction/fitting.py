@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from mixreg._support.processes import sum_over_processes
-from mixreg.calibration.temperature import minimising_scales, warn_undetermined
+from mixreg.calibration.temperature import LARGEST, SMALLEST, minimising_scales, warn_undetermined
 from mixreg.prediction.held_out import SCALED_LOSSES, HeldOut, batches_of, outputs_of
 
 if TYPE_CHECKING:
@@ -161,6 +161,9 @@ def fit_family(
         raise
     model.strength, model.fitted = fit.strength, fit
     model.temperature = None if loss == "squared_error" else as_temperature(fit.temperature)
+    used = fit.temperature if isinstance(fit.temperature, tuple) else (fit.temperature,)
+    if bounds := [value for value in used if not SMALLEST < value < LARGEST]:
+        warn_undetermined(fit.samples, bounds[0])
     if fit.note:
         warnings.warn(fit.note, stacklevel=3)
     return fit
@@ -208,9 +211,7 @@ def best_temperature(
         return first, second
 
     if fixed is None:
-        scales, is_inside = minimising_scales(derivatives, len(mean) if per_output else 1)
-        if not bool(is_inside.all()):
-            warn_undetermined(len(held.u), float(1 / scales[~is_inside][0]))
+        scales, _ = minimising_scales(derivatives, len(mean) if per_output else 1)
     else:
         scales = torch.tensor([1 / fixed], dtype=torch.float64)
     beta = scales.to(mean.device)

@@ -89,7 +89,8 @@ class ArrayBatches:
         like: Preparation | None = None,
     ) -> None:
         self.config, self.rank, self.world = config, rank, world
-        self.num_classes, self.was_cut, like = dataset.num_classes, dataset.was_cut, like or Preparation()
+        self.num_classes, like = dataset.num_classes, like or Preparation()
+        self.cut_off = len(dataset.test.y) if dataset.was_cut else 0
         if dataset.task != CLASSES:
             _require_no_class_options(config, dataset.task)
         self.fingerprint = fingerprints.of_dataset(dataset)

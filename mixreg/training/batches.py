@@ -46,6 +46,8 @@ class Batches(Protocol):
     targets: Targets
     # Targets of all training samples, as they are learnt: n class indices, or n × c.
     y: Tensor
+    # How many samples were cut off for testing, from data that had no test part.
+    cut_off: int
     # Whether every process sees whole batches (and so all means), or its own rows only.
     is_whole: bool
 

@@ -36,7 +36,7 @@ class FolderBatches:
         like: how to scale bytes, if not as published ImageNet networks do, and classes, if not all subfolders of train.
     """
 
-    is_whole = False
+    is_whole, cut_off = False, 0
 
     def __init__(
         self,

@@ -275,7 +275,15 @@ class Trainer:
     def _measured(
         self, models: dict[str, nn.Module], batches: Iterator[tuple[Tensor, Tensor]]
     ) -> dict[str, dict[str, float]]:
-        return measure_models(models, batches, self.fabric.device, self.batches.targets)
+        try:
+            return measure_models(models, batches, self.fabric.device, self.batches.targets)
+        except ValueError as error:
+            if "not finite" not in str(error):
+                raise
+            raise ValueError(
+                f"training diverged in epoch {self.state.epoch}: what it makes of data is not finite; lower the "
+                "learning rate"
+            ) from error
 
     def fit_on_held_out(self, means: dict[str, Tensor]) -> HeldOutFit | None:
         """What held-out data says of the network's predictors, if there is any; by one process alone."""

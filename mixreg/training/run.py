@@ -164,6 +164,8 @@ def _finish(out: Path, trainer: Trainer, batches: Batches) -> None:
         measured: dict[str, Any] = {"epochs": trainer.config.epochs, "train_loss": log[-1]["train_loss"], **test}
         if trainer.best is not None:
             measured |= {"stopped_after": len(log), "best_epoch": trainer.best.best_epoch(log)}
+        if batches.cut_off:
+            measured["cut_off_for_testing"] = batches.cut_off
         write_json(out / METRICS, measured)
         (out / CHECKPOINT).unlink(missing_ok=True)
     trainer.fabric.barrier()
