@@ -181,7 +181,7 @@ def test_wrong_layers_and_too_many_samples_leave_nothing_behind(tmp_path: Path) 
 
 
 def test_manifold_in_double_precision(tmp_path: Path) -> None:
-    config, engine = replace(SHORT, method="manifold"), Engine(accelerator="cpu", precision="64-true")
+    config, engine = replace(SHORT, method="manifold", precision="64-true"), Engine(accelerator="cpu")
     assert train_run(config, tmp_path, engine)
 
 

@@ -205,6 +205,6 @@ def test_a_name_is_not_taken_for_a_folder(tmp_path: Path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("method", ["mixup", "approximate"])
 def test_other_precisions(method, tmp_path: Path) -> None:
-    config = Config(data="digits", method=method, epochs=1)
-    train(config, tmp_path, Engine(accelerator="cpu", precision="64-true"))
+    config = Config(data="digits", method=method, epochs=1, precision="64-true")
+    train(config, tmp_path, Engine(accelerator="cpu"))
     assert load_trained(tmp_path).config == config

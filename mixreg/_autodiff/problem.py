@@ -60,7 +60,8 @@ def require_differentiable(net: Network, x: Tensor) -> None:
     """An error where autograd cannot see that the output depends on x (n × …): derivatives would be taken for 0."""
     seen = x[:1].detach().clone().requires_grad_()
     with evaluating(net), torch.enable_grad():
-        u = require_tensor(net(seen))
+        # A copy, should the network write to its input.
+        u = require_tensor(net(seen.clone()))
         (gradient,) = torch.autograd.grad(u.sum(), seen, allow_unused=True) if u.requires_grad else (None,)
         if gradient is not None:
             return

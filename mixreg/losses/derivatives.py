@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from mixreg.losses.functions import cross_entropy, logistic, squared_error
+from mixreg.losses.outputs_first import refuse_outputs_first
 
 SampleLoss = Callable[[Tensor, Tensor], Tensor]
 
@@ -222,23 +223,6 @@ class CustomLoss(Loss):
         return torch.vmap(one)(y, u, dy, du)
 
 
-# Losses of PyTorch that are not the same with target and output exchanged, and what they are called here.
-_OUTPUTS_FIRST = {
-    "cross_entropy": "'cross_entropy'",
-    "CrossEntropyLoss": "'cross_entropy'",
-    "binary_cross_entropy_with_logits": "'logistic'",
-    "BCEWithLogitsLoss": "'logistic'",
-    "binary_cross_entropy": "",
-    "BCELoss": "",
-    "nll_loss": "",
-    "NLLLoss": "",
-    "kl_div": "",
-    "KLDivLoss": "",
-    "poisson_nll_loss": "",
-    "PoissonNLLLoss": "",
-    "gaussian_nll_loss": "",
-    "GaussianNLLLoss": "",
-}
 AnyLoss = str | SampleLoss | Loss
 
 BUILT_IN: dict[str, Loss] = {
@@ -250,13 +234,7 @@ BUILT_IN: dict[str, Loss] = {
 
 def require_known(loss: AnyLoss) -> None:
     """A loss is one of the built-in names, a callable, or a `Loss`; not one of PyTorch's, which take outputs first."""
-    name = type(loss).__name__ if isinstance(loss, torch.nn.Module) else getattr(loss, "__name__", "")
-    is_torchs = isinstance(loss, torch.nn.Module) or getattr(loss, "__module__", "") == "torch.nn.functional"
-    if is_torchs and name in _OUTPUTS_FIRST:
-        raise ValueError(
-            f"a loss takes the target first, loss(y, u), and {name} the output: give "
-            f"{_OUTPUTS_FIRST[name] or f'lambda y, u: {name}(u, y)'}"
-        )
+    refuse_outputs_first(loss)
     if not callable(loss) and not isinstance(loss, Loss) and not (isinstance(loss, str) and loss in BUILT_IN):
         raise ValueError(f"unknown loss {loss!r}; known are {', '.join(BUILT_IN)}, or a callable loss(y, u)")
 

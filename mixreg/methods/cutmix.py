@@ -104,7 +104,8 @@ class CutMix(Recipe, Augmentation):
         return Rule(share, share if is_dense else float(share.mean()), x_mean, y_mean)
 
     def __repr__(self) -> str:
-        return f"CutMix(alpha={self.alpha}, num_classes={self.num_classes}, probability={self.probability})"
+        shown = [f"alpha={self.alpha}", f"num_classes={self.num_classes}", *self._shown_recipe()]
+        return f"CutMix({', '.join(shown)})"
 
 
 def _pasted(x: Tensor, partner: Tensor, replaced: Tensor) -> Tensor:

@@ -114,10 +114,9 @@ class Mixup(Recipe, WithMixupRule, Augmentation):
         return rebuild(x, mix_once), mixed_y
 
     def __repr__(self) -> str:
-        return (
-            f"Mixup(alpha={self.alpha}, num_classes={self.num_classes}, per_sample={self.per_sample}, "
-            f"inplace={self.inplace}, probability={self.probability})"
-        )
+        shown = [f"alpha={self.alpha}", f"num_classes={self.num_classes}", f"per_sample={self.per_sample}"]
+        shown.append(f"inplace={self.inplace}")
+        return f"Mixup({', '.join([*shown, *self._shown_recipe()])})"
 
 
 def _require_writable(x: Any) -> None:

@@ -67,6 +67,11 @@ class Recipe(Method):
             raise ValueError(f"label_smoothing is for classes, got targets of shape {tuple(values.shape)}")
         return smooth_uniformly(values, values.shape[1], self.label_smoothing)
 
+    def _shown_recipe(self) -> list[str]:
+        """What differs from always and unsmoothed, for a representation."""
+        given = {"probability": (self.probability, 1), "label_smoothing": (self.label_smoothing, 0)}
+        return [f"{name}={value}" for name, (value, usual) in given.items() if value != usual]
+
     def full_rule(self, moments: DataMoments) -> Rule | None:
         """The rule of the method where it is always applied; by default that of the bases after this one."""
         return super().rule(moments)

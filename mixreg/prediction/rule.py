@@ -59,7 +59,7 @@ class Rule:
                 raise TypeError(f"the share of {name} must be a number or a map, got {type(share).__name__}")
             if isinstance(share, Tensor) and share.is_meta:
                 continue  # holds no numbers yet
-            values = torch.as_tensor(share)
+            values = share if isinstance(share, Tensor) else torch.tensor(share, device="cpu")
             low = values >= 0 if includes_zero else values > 0
             if not bool((low & (values <= 1)).all()):
                 raise ValueError(f"the share of {name} must lie in {'[' if includes_zero else '('}0, 1], got {share!r}")

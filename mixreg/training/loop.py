@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,32 +29,10 @@ from mixreg.training.held_out_fit import Again, HeldOutFit, fit_on
 from mixreg.training.kept_weights import HELD_OUT_LOSS, BestWeights, WeightAverage
 from mixreg.training.measures import MAIN_MEASURE, measure_models, training_hits
 from mixreg.training.observer import Observer
+from mixreg.training.run_state import RunState
 from mixreg.training.step import Step, draw_rows
 
 _MOMENTS, _AVERAGE, _BEST = "moments.", "average.", "best."
-
-
-@dataclass
-class RunState:
-    """Where a run is and what it has gathered.
-
-    Attributes:
-        epoch, step: the next step to make.
-        moments: of what the network saw, before mixing and smoothing.
-        sums: of this epoch so far: losses, samples, hits, samples whose prediction was at hand.
-        log: one record per finished epoch.
-    """
-
-    epoch: int
-    step: int
-    moments: DataMoments
-    sums: Tensor = field(default_factory=lambda: torch.zeros(4, dtype=torch.float64))
-    log: list[dict[str, Any]] = field(default_factory=list)
-
-    def epoch_means(self) -> tuple[float, float | None]:
-        """Loss and accuracy of the epoch so far, of all processes if `sums` are."""
-        losses, samples, hits, judged = self.sums.tolist()
-        return losses / max(samples, 1), hits / judged if judged else None
 
 
 class Trainer:
