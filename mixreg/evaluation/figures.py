@@ -11,6 +11,7 @@ from mixreg._support.files import write_bytes
 from mixreg.calibration import confidence_histogram, reliability
 from mixreg.report.curves import new_figure
 from mixreg.report.diagrams import reliability_diagram
+from mixreg.training.held_out_fit import FITTED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 def draw(test: Outputs, caption: str) -> Figure:
     """One column per model: its reliability diagram above the histogram of its confidence."""
-    shown = {name: predictions for name, _, predictions in test.rows()}
+    # What is fitted has its temperature already.
+    shown = {name: predictions for name, _, predictions in test.rows() if name != f"{FITTED}, tempered"}
     figure = new_figure(3.2 * len(shown), 6)
     axes = figure.subplots(2, len(shown), squeeze=False)
     for column, (name, logits) in enumerate(shown.items()):
@@ -43,8 +45,10 @@ def draw_profile(fit: FamilyFit, caption: str) -> Figure:
     chosen = fit.at(fit.strength)
     axes.plot(chosen.strength, chosen.loss, "o", markersize=11, fillstyle="none", color="C3")
     axes.annotate(f"κ = {chosen.strength:.2f}", (chosen.strength, chosen.loss), (0, 12), textcoords="offset points")
-    for strength, name in ((0.0, "plain"), (1.0, "rescaled")):
-        axes.annotate(name, (strength, fit.at(strength).loss), (6, 6), textcoords="offset points", color="0.4")
+    for strength, name, side, place in ((0.0, "plain", "left", 6), (1.0, "rescaled", "right", -8)):
+        where = (strength, fit.at(strength).loss)
+        axes.annotate(name, where, (place, 4), textcoords="offset points", color="0.4", horizontalalignment=side)
+    axes.margins(y=0.12)
     error, note = fit.standard_error, "ring: what is used"
     if not math.isnan(error):
         axes.axvspan(fit.best.strength - error, fit.best.strength + error, color="C0", alpha=0.15, linewidth=0)
