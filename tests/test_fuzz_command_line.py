@@ -37,11 +37,25 @@ ALSO = {
     "holdout": ["1", "inf"],
     "samples": ["-1", "99999999"],
     "image_size": ["0", "-1"],
+    "target": ["y"],
+    "task": ["guess", "Classes", "numbers,classes"],
+    "class_weights": ["", "some", "1;2", "nan,1", "-1,1", "0,0", "1,2", "nowhere.txt"],
+    "until": ["-1"],
+    "patience": ["-1"],
+    "optimizer": ["", "adam", "SGD"],
+    "schedule": ["", "linear", "onecycle"],
+    "warm_up": ["30", "1e9", "inf"],
+    "clip": ["inf"],
+    "ema": ["1", "2", "inf"],
 }
 OTHERS = {
     "--preset": ["", "mine", "cifar", "imagenet-resnet50"],
     "--weight": ["1", "-1"],
     "--layers": ["conv1", ""],
+    "--probability": ["-0.1", "1.1", "x", "nan"],
+    "--per-sample": ["maybe", ""],
+    "--methods": ["mixup"],
+    "--probabilities": ["0.5,0.5"],
     "--method-option": ["", "keep", "=1", "keep=1"],
     "--evaluate-every": ["0", "-1", "x"],
     "--checkpoint-seconds": ["-1", "nan", "x"],
@@ -85,6 +99,45 @@ COMMANDS = {
             *(["EMPTY", "--shifted", spec] for spec in ["", "x", "cifar-c:", "corruptions:x"]),
             *(["EMPTY", f"--model={model}"] for model in ["", "x", "math:pi"]),
             *(["EMPTY", f"--method={method}"] for method in ["", "x", "math:pi"]),
+        )
+    ],
+    "choice": [
+        ["train", "--quiet", "--out", "OUT", "--method", "choice", *arguments]
+        for arguments in (
+            ["--methods", "mixup:x"],
+            ["--methods", "mixupp"],
+            ["--methods", ""],
+            ["--methods", "regmixup,mixup"],
+            ["--probabilities", "0.5"],
+            ["--probabilities", "a,b"],
+            ["--probabilities", "0.5,0.6"],
+            ["--probability", "2"],
+        )
+    ],
+    "predict": [
+        ["predict", *arguments]
+        for arguments in (
+            [],
+            ["EMPTY"],
+            ["nowhere", "FILE"],
+            ["EMPTY", "FILE"],
+            ["FILE", "FILE"],
+            ["EMPTY", "OUTPUTS", "--out", "OUT/p.csv"],
+            ["EMPTY", "OUTPUTS", "--rule", "best"],
+            ["EMPTY", "OUTPUTS", "--device", "abacus"],
+            ["EMPTY", "nowhere", "--out", "OUT/p.csv"],
+        )
+    ],
+    "export": [
+        ["export", *arguments]
+        for arguments in (
+            [],
+            ["EMPTY"],
+            ["EMPTY", "--out", "OUT/m.onnx"],
+            ["FILE", "--out", "OUT/m.pt2"],
+            ["EMPTY", "--out", "OUT/m.bin"],
+            ["EMPTY", "--out", "OUT/m.onnx", "--format", "tflite"],
+            ["nowhere", "--out", "OUT/m.onnx"],
         )
     ],
     "reproduce": [
