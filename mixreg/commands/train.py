@@ -34,14 +34,18 @@ def _options() -> dict[str, list[tuple[str, Option]]]:
 def _settings(function: Any) -> Any:
     """Options for every field of `Config`, and for what single methods have; unset, as presets may change defaults."""
     for name, owners in reversed(_options().items()):
-        text = "; ".join(_described(method, option) for method, option in owners) + "."
+        texts: dict[str, list[str]] = {}
+        for method, option in owners:
+            texts.setdefault(_described(option), []).append(method)
+        text = "; ".join(f"{', '.join(methods)}: {about}" for about, methods in texts.items()) + "."
         # As text: each method has its own type for it.
         function = click.option(f"--{name.replace('_', '-')}", f"option_{name}", help=text)(function)
     for setting in reversed(fields(Config)):
         if "about" not in setting.metadata:
             continue
         flag = setting.name.replace("_", "-")
-        text = f"{setting.metadata['about']}  [default: {_shown(setting.default)}]"
+        default = _shown(setting.default)
+        text = f"{setting.metadata['about']}  [default: {default}]" if default else setting.metadata["about"]
         if setting.type == "bool":
             function = click.option(f"--{flag}/--no-{flag}", setting.name, default=None, help=text)(function)
         else:
@@ -50,9 +54,9 @@ def _settings(function: Any) -> Any:
     return function
 
 
-def _described(method: str, option: Option) -> str:
+def _described(option: Option) -> str:
     default = "" if option.default is None else f" [default: {_shown(option.default)}]"
-    return f"{method}: {option.about.rstrip('.')}{default}"
+    return f"{option.about.rstrip('.')}{default}"
 
 
 def _shown(default: Any) -> str:
@@ -65,7 +69,8 @@ def _shown(default: Any) -> str:
 _HELP = """Train a network with Mixup, or with one of its relatives.
 
 The same command again resumes the run, whatever stopped it, and ends with the same weights. It leaves model.safetensors
-(weights, x̄, ȳ and α), config.json, log.jsonl and metrics.json in the run's folder.
+(weights, x̄, ȳ, α and what held-out data says of the rule), config.json, log.jsonl and metrics.json in the run's
+folder. `mixreg evaluate`, `predict` and `export` use it.
 
 \b
 Methods:
@@ -79,6 +84,8 @@ Examples:
   mixreg train --preset two-moons --out runs/moons
   mixreg train --preset cifar-lenet --method approximate --epochs 20 --out runs/lenet
   mixreg train --method cutmix --data digits-32 --model lenet --dropout 0.2 --out runs/cutmix
+  mixreg train --method choice --methods mixup:0.2,cutmix:1.0 --data digits-32 --model lenet --out runs/both
+  mixreg train --data flowers.csv --target species --optimizer adamw --lr 0.003 --patience 5 --out runs/flowers
   torchrun --nproc-per-node 2 -m mixreg train --accelerator cpu --devices 2 --out runs/two
 """
 
@@ -94,7 +101,7 @@ def _help() -> str:
 @click.option(
     "--method-option", "given_options", multiple=True, metavar="NAME=VALUE", help="An option of a method of your own."
 )
-@click.option("--temperature", is_flag=True, help="Fit temperatures on what is held out, for metrics.json.")
+@click.option("--temperature", is_flag=True, help="Fitted and tempered rows in metrics.json, too.")
 @click.option("--evaluate-every", default=1, show_default=True, help="Epochs between evaluations on the test set.")
 @click.option("--checkpoint-seconds", default=30.0, show_default=True, help="How often to save.")
 @click.option("--accelerator", default="auto", show_default=True, help="Lightning Fabric's: cpu, cuda, mps, …")

@@ -94,7 +94,7 @@ class Config:
         "", "What targets are: classes, labels (several at once) or numbers; by default what they look like.", _is_task
     )
     model: str = _setting("mlp", "A network's name, or package.module:factory, called with num_classes=.")
-    method: str = _setting("mixup", "How to train: see below, or package.module:Class.", _is_method)
+    method: str = _setting("mixup", "How to train: one of the methods above, or package.module:Class.", _is_method)
     alpha: float = _setting(1.0, "α of Mixup, from 0 (no mixing) to inf.", _is_alpha)
     options: Mapping[str, Any] = field(default_factory=dict)
     label_smoothing: float = _setting(
@@ -156,7 +156,9 @@ class Config:
     label_noise: float = _setting(0.0, "Fraction of training labels replaced by another class.", _between(0, 1, False))
     samples: int = _setting(0, "Training samples to use; 0 for all that are not held out.", _at_least(0))
     holdout: float = _setting(
-        0.1, "Fraction of the training set kept out, to fit temperatures on.", _between(0, 1, False)
+        0.1,
+        "Fraction of the training set kept out, to fit the rule's strength and temperature on.",
+        _between(0, 1, False),
     )
     image_size: int = _setting(224, "Side of images read from folders.", _at_least(1))
     seed: int = _setting(0, "Of initial weights, split, order, augmentation, noise and mixing.")

@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -189,7 +190,11 @@ def is_done(out: Path, config: Config) -> bool:
         return False
     before = read_config(out)
     if before != config:
-        raise ValueError(f"{out} holds another run: {before.differences(config)}; choose another folder")
+        hint = "choose another folder"
+        if replace(before, epochs=config.epochs, until=config.until) == config:
+            # Schedules are made for their number of epochs: a short run is not the beginning of a long one.
+            hint = f"a run of {config.epochs} epochs has a schedule of its own and begins anew in another folder"
+        raise ValueError(f"{out} holds another run: {before.differences(config)}; {hint}")
     if LOG in there:
         _require_log(out / LOG)
     if MODEL in there:
