@@ -74,8 +74,8 @@ def trainer(tmp_path, callbacks=(), net=None, **settings):
     )
 
 
-def written_out(tmp_path, epochs: int = 2) -> torch.nn.Module:
-    """The same training as a loop over the batches that Trainer would show."""
+def written_out(tmp_path, epochs: int = 2, until: int = 99) -> torch.nn.Module:
+    """The same training as a loop over the batches that Trainer would show; mixing ends when it is told."""
     net, mix = model(), Mixup(0.7, 3, generator=torch.Generator().manual_seed(3))
     batches = trainer(tmp_path).get_train_dataloader()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -83,7 +83,9 @@ def written_out(tmp_path, epochs: int = 2) -> torch.nn.Module:
     for epoch in range(epochs):
         batches.set_epoch(epoch)
         for batch in batches:
-            x, y = mix(batch["pixel_values"], batch["labels"])
+            x, y = batch["pixel_values"], batch["labels"]
+            if epoch < until:
+                x, y = mix(x, y)
             optimizer.zero_grad()
             cross_entropy(net(pixel_values=x).logits, y).backward()
             optimizer.step()
@@ -121,6 +123,17 @@ def test_trainer_ends_with_the_weights_of_the_plain_loop_and_evaluates_rescaled(
     callback.release()
     plain = net.eval()(pixel_values=images()).logits
     torch.testing.assert_close(plain, expected(pixel_values=images()).logits, rtol=1e-5, atol=1e-6)
+
+
+def test_mixing_ends_when_it_is_told_and_predictions_are_plain_then(tmp_path) -> None:
+    net, callback = model(), MixupCallback(0.7, 3, seed=3, until=1)
+    run = trainer(tmp_path, [callback], net, num_train_epochs=2)
+    run.train()
+    expected = written_out(tmp_path, 2, until=1)
+    for key, value in expected.state_dict().items():
+        torch.testing.assert_close(net.state_dict()[key], value, rtol=1e-6, atol=1e-7, msg=key)
+    found = torch.from_numpy(run.predict(data()).predictions)
+    torch.testing.assert_close(found, expected(pixel_values=images()).logits.detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_evaluation_during_training_does_not_mix(tmp_path) -> None:

@@ -77,15 +77,15 @@ def trainer(tmp_path, callback=None, epochs: int = 3, **settings):
     )
 
 
-def written_out(epochs: int) -> tuple[torch.nn.Module, DataMoments]:
-    """The same training as a loop."""
+def written_out(epochs: int, until: int | None = None) -> tuple[torch.nn.Module, DataMoments]:
+    """The same training as a loop, mixing for the first epochs only if told."""
     net, moments = Classifier().net, DataMoments(3)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     mix, batches = Mixup(0.7, 3, generator=torch.Generator().manual_seed(3)), loader()
-    for _ in range(epochs):
+    for epoch in range(epochs):
         for x, y in batches:
             moments.update(x, y)
-            mixed_x, mixed_y = mix(x, y)
+            mixed_x, mixed_y = mix(x, y) if until is None or epoch < until else (x, y)
             optimizer.zero_grad()
             cross_entropy(net(mixed_x), mixed_y).backward()
             optimizer.step()
@@ -102,6 +102,28 @@ def test_an_unchanged_module_ends_with_the_weights_of_the_plain_loop(tmp_path) -
     trainer(tmp_path, MixupCallback(0.7, 3, seed=3)).fit(module, loader())
     assert_same_weights(module.net, written_out(3)[0])
     assert "training_step" not in module.__dict__
+
+
+def test_mixing_ends_when_it_is_told_and_predictions_are_plain_then(tmp_path) -> None:
+    module, callback = Classifier(), MixupCallback(0.7, 3, seed=3, until=2)
+    run = trainer(tmp_path, callback)
+    samples = DataLoader(data(), batch_size=50)
+    run.fit(module, loader(), samples)
+    net, moments = written_out(3, until=2)
+    assert_same_weights(module.net, net)
+    x = data().tensors[0]
+    # After the sanity check: rescaled twice, then plain.
+    assert torch.equal(module.seen[-1], module.net(x))
+    torch.testing.assert_close(run.predict(module, samples)[0], net(x).detach())
+    # A checkpoint knows that it is off.
+    path = tmp_path / "late.ckpt"
+    run.save_checkpoint(path)
+    later = trainer(tmp_path, MixupCallback(0.7, 3, seed=3, until=2))
+    torch.testing.assert_close(later.predict(Classifier(), samples, ckpt_path=path)[0], net(x).detach())
+    assert moments.count == 150
+    for wrong in (0, -1, 1.5, True):
+        with pytest.raises(ValueError, match="until must be a number of epochs"):
+            MixupCallback(0.7, 3, until=wrong)
 
 
 def test_validation_test_and_prediction_see_the_rescaled_network(tmp_path) -> None:

@@ -29,6 +29,7 @@ class Choice(Recipe, Augmentation):
 
     Args:
         methods: augmentations to choose from; on the command line their names with commas, each with its α: mixup:0.2.
+            They must smooth labels alike, and so does what a batch that is not changed has for labels.
         probabilities: of the methods, with commas; by default equal.
         probability: that a batch is changed at all.
         generator: random number generator; by default PyTorch's global one.
@@ -52,6 +53,13 @@ class Choice(Recipe, Augmentation):
             if not isinstance(method, Augmentation):
                 raise TypeError(f"Choice is between augmentations, which change (x, y), got {type(method).__name__}")
         self.methods = list(methods)
+        smoothings = {getattr(method, "label_smoothing", 0.0) for method in methods}
+        if len(smoothings) > 1:
+            given = ", ".join(f"{value:g}" for value in sorted(smoothings))
+            raise ValueError(
+                f"the methods of a choice smooth labels alike, or there is no one rule for them, got {given}"
+            )
+        self._label_smoothing = smoothings.pop()
         q = [1 / len(methods)] * len(methods) if probabilities is None else [float(p) for p in probabilities]
         if len(q) != len(methods) or min(q) < 0 or abs(sum(q) - 1) > 1e-6:
             raise ValueError(f"probabilities must be {len(methods)} numbers of at least 0 that sum to 1, got {list(q)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,11 +125,6 @@ class FinishedRun:
         if task == CLASSES:
             return outputs.argmax(1)
         return (outputs > 0).long() if task == LABELS else outputs
-
-    def stream(self, batches: Iterator[Any]) -> Iterator[Tensor]:
-        """The outputs of batches, one by one."""
-        for x in batches:
-            yield self.outputs(x)
 
     def __repr__(self) -> str:
         config = self.config
