@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,27 +62,48 @@ def predict(
     finished = open_run(run, rule, held_out, model, method, device)
     trained, paths = finished.trained, sources(files)
     parts = parts_of(paths, trained.shape, trained.pixels is not None, trained.preparation.features)
-    with _progress() as tell:
-        texts = predicted(finished, parts, Writer(finished, kind, probabilities), tell)
-        rows = _write(out, texts)
+    rows = 0
+    with _progress() as show, _ending_well():
+
+        def tell(count: int) -> None:
+            nonlocal rows
+            rows += count
+            show(count)
+
+        _write(out, predicted(finished, parts, Writer(finished, kind, probabilities), tell))
     if out is not None:
         click.echo(printable(f"{out}: {rows:,} rows, {finished.rule} predictions"), err=True)
 
 
-def _write(out: Path | None, texts: Iterator[str]) -> int:
-    """How many rows were written; a file is whole or not there."""
+def _write(out: Path | None, texts: Iterator[str]) -> None:
+    """To the terminal, or to a file that is whole or not there."""
     from mixreg._support.files import replacing
 
-    rows = 0
     if out is None:
         for text in texts:
             click.echo(text, nl=False)
-        return rows
+        return
     with replacing(out) as file:
         for text in texts:
-            file.write(text.encode())
-            rows += text.count("\n")
-    return rows - (out.suffix.lower() == ".csv")
+            file.write(text.encode(errors="surrogateescape"))
+
+
+@contextlib.contextmanager
+def _ending_well() -> Iterator[None]:
+    """Inside, a request to end is an exception, so that what is half written is removed."""
+
+    def end(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:
+        yield  # not in the main thread
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -166,7 +166,8 @@ def _print_scores(out: Path) -> None:
                 f"accuracy {found['accuracy']:.1%}, cross-entropy {found['cross_entropy']:.4f}, ECE {found['ece']:.1%}"
             )
         else:
-            scores = f"RMSE {found['rmse']:.4g}, MAE {found['mae']:.4g}, R² {found['r2']:.3f}"
+            scores = f"RMSE {found['rmse']:.4g}, MAE {found['mae']:.4g}"
+            scores += f", R² {found['r2']:.3f}" if "r2" in found else ""
         click.echo(f"  {name + ':':<10} {scores}")
     if "best_epoch" in metrics:
         click.echo(f"  stopped after epoch {metrics['stopped_after']}, the best was {metrics['best_epoch']}")
@@ -241,7 +242,7 @@ def _weights_in(path: Path) -> str:
     """The numbers of a file, one for each class: JSON's list, or separated by white space or commas."""
     try:
         words = path.read_text(encoding="utf-8").replace("[", " ").replace("]", " ").replace(",", " ").split()
-        return ",".join(f"{float(word):g}" for word in words)
+        return ",".join(repr(float(word)).removesuffix(".0") for word in words)
     except (OSError, ValueError) as error:
         raise click.UsageError(f"--class-weights {path} must hold a number for each class: {error}.") from None
 

@@ -47,10 +47,10 @@ def load(name: str, target: str = "", task: str = "", classes: Sequence[str] = (
             train, test = (formats.parquet(parts[part]) for part in ("train", "test"))
             return checked(path.resolve().name, train, test)
         return load_table(name, *read_table(path), target, task, classes)
-    elif path.suffix in (".npz", *ENDINGS):
+    elif path.suffix.lower() in (".npz", *ENDINGS):
         if not path.is_file():
             raise DataError(f"{path} is not a file")
-        if path.suffix != ".npz":
+        if path.suffix.lower() != ".npz":
             return load_table(name, *read_table(path), target, task, classes)
         dataset = load_npz(path)
     else:
@@ -72,7 +72,7 @@ def _holds_images(path: Path) -> bool:
 def is_table(path: Path) -> bool:
     """Whether a path is a table: a CSV or parquet file of columns, or a folder of such files."""
     if path.is_file():
-        return path.suffix in ENDINGS
+        return path.suffix.lower() in ENDINGS
     parts = table_parts(path)
     return bool(parts) and not _holds_images(parts["train"][0])
 

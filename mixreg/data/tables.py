@@ -1,14 +1,15 @@
 """Tables: CSV and parquet files with a column for each feature and one or more columns of targets.
 
-A column is numbers if all of it can be read as numbers, otherwise text. Features are numbers. A target that is text is
-a class; so is one of whole numbers; one with fractions is a number to regress on; several targets of zeros and ones are
-several labels at once. `task` says it where that is not what is meant (an age in years).
+A column of a CSV file is text as it stands, and numbers if all of it can be read as numbers. Features are numbers. A
+target that is text is a class; so is one of whole numbers; one with fractions is a number to regress on; several
+targets of zeros and ones are several labels at once. `task` says it where that is not what is meant (an age in years).
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from mixreg.data.errors import DataError
 from mixreg.data.formats import naming, rows_at_once
 from mixreg.data.limits import require_bounded
 
-# Columns by name: n numbers (float64) or n texts (object).
+# Columns by name: n numbers (of any dtype) or n texts (object).
 Columns = dict[str, np.ndarray]
 ENDINGS = (".csv", ".tsv", ".parquet")
 # What a target is called where nobody says.
@@ -31,7 +32,7 @@ CHUNK = 10_000
 
 def chunks_of(path: Path, rows: int = CHUNK) -> Iterator[Columns]:
     """The columns of a file, some rows at a time; every chunk has all of them."""
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         yield from _parquet_chunks(path, rows)
     else:
         yield from _csv_chunks(path, rows)
@@ -46,20 +47,43 @@ def read_columns(path: Path) -> Columns:
 
 
 def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """A column of its chunks: numbers where all of them are."""
+    """A column of its chunks."""
     if all(part.dtype != object for part in parts):
         return np.concatenate(parts)
-    return np.concatenate([part if part.dtype == object else _texts(part) for part in parts])
+    return np.concatenate([part if part.dtype == object else np.array(_names(part), dtype=object) for part in parts])
 
 
-def _texts(numbers: np.ndarray) -> np.ndarray:
-    return np.array([f"{number:g}" for number in numbers], dtype=object)
+def numbers_of(column: np.ndarray) -> np.ndarray | None:
+    """A column as float64; None if it is not all numbers."""
+    try:
+        return column.astype(np.float64)
+    except ValueError:
+        return None
+
+
+def _names(numbers: np.ndarray) -> list[str]:
+    """Numbers as names of classes, with all their digits: whole ones without a fraction."""
+    if numbers.dtype.kind in "iub":
+        return [str(int(number)) for number in numbers]
+    return [str(int(number)) if number == int(number) else repr(float(number)) for number in numbers.tolist()]
+
+
+def _whole_names(texts: np.ndarray) -> list[str]:
+    """Texts that are numbers, as names that do not depend on how they are written: 1, 01 and 1.0 are one class."""
+    found = []
+    for text in texts:
+        try:
+            found.append(str(int(text)))
+        except ValueError:
+            found.append(_names(np.array([float(text)]))[0])
+    return found
 
 
 def _csv_chunks(path: Path, rows: int) -> Iterator[Columns]:
     with naming(path), path.open(encoding="utf-8-sig", newline="") as file:
         first = file.readline()
-        delimiter = max((",", ";", "\t"), key=first.count)
+        # What stands in quotes separates nothing.
+        delimiter = max((",", ";", "\t"), key=re.sub(r'"[^"]*"', "", first).count)
         names = [name.strip() for name in next(csv.reader(io.StringIO(first), delimiter=delimiter), [])]
         if not names or "" in names or len(set(names)) != len(names):
             raise DataError(f"{path}: its first line must name every column, each once, got {first.strip()[:80]!r}")
@@ -80,14 +104,11 @@ def _csv_chunks(path: Path, rows: int) -> Iterator[Columns]:
 
 
 def _columns(names: list[str], lines: list[list[str]]) -> Columns:
-    return {name: _column(cells) for name, cells in zip(names, zip(*lines, strict=True), strict=True)}
-
-
-def _column(cells: Sequence[str]) -> np.ndarray:
-    try:
-        return np.array(cells).astype(np.float64)
-    except ValueError:
-        return np.array([cell.strip() for cell in cells], dtype=object)
+    columns = zip(*lines, strict=True)
+    return {
+        name: np.array([cell.strip() for cell in cells], dtype=object)
+        for name, cells in zip(names, columns, strict=True)
+    }
 
 
 def _parquet_chunks(path: Path, rows: int) -> Iterator[Columns]:
@@ -99,7 +120,10 @@ def _parquet_chunks(path: Path, rows: int) -> Iterator[Columns]:
         groups = (file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups))
         require_bounded(path, sum(groups), path.stat().st_size)
         for batch in file.iter_batches(rows_at_once(file, rows)):
-            yield {name: _of_arrow(path, name, batch[name]) for name in batch.schema.names}
+            # What pandas keeps of a frame's index is no feature.
+            kept = (batch.schema.pandas_metadata or {}).get("index_columns", [])
+            names = [name for name in batch.schema.names if name not in kept]
+            yield {name: _of_arrow(path, name, batch[name]) for name in names}
 
 
 def _of_arrow(path: Path, name: str, column: Any) -> np.ndarray:
@@ -109,7 +133,7 @@ def _of_arrow(path: Path, name: str, column: Any) -> np.ndarray:
     if column.null_count:
         raise DataError(f"{path}: column {name!r} has empty cells")
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+        return np.asarray(column.to_numpy(zero_copy_only=False))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return np.array(column.to_pylist(), dtype=object)
     raise DataError(f"{path}: column {name!r} holds {column.type}, expected numbers or text")
@@ -120,15 +144,17 @@ def matrix(columns: Columns, features: Sequence[str], where: str) -> np.ndarray:
     missing = [name for name in features if name not in columns]
     if missing:
         raise DataError(f"{where} has no column {missing[0]!r}; it has {', '.join(columns)}")
+    found = []
     for name in features:
-        column = columns[name]
-        if column.dtype == object:
-            text = next(cell for cell in column if not _is_number(cell))
+        numbers = numbers_of(columns[name])
+        if numbers is None:
+            text = next(cell for cell in columns[name] if not _is_number(cell))
             empty = "is empty somewhere" if not text else f"holds {text!r}"
             raise DataError(f"{where}: column {name!r} {empty}, and features are numbers; encode it or leave it out")
-        if not (np.abs(column) <= np.finfo(np.float32).max).all():
+        if not (np.abs(numbers) <= np.finfo(np.float32).max).all():
             raise DataError(f"{where}: column {name!r} holds values that are not finite")
-    return np.stack([columns[name] for name in features], 1).astype(np.float32)
+        found.append(numbers)
+    return np.stack(found, 1).astype(np.float32)
 
 
 def _is_number(cell: str) -> bool:
@@ -158,31 +184,42 @@ def targets_of(
     columns: Columns, names: Sequence[str], task: str, classes: Sequence[str], where: str
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Targets as a dataset takes them, and the names of the classes (given, or found) or of the target columns."""
-    values = [columns[name] for name in names]
-    is_text = any(column.dtype == object for column in values)
+    values = [numbers_of(columns[name]) for name in names]
+    numbers = [column for column in values if column is not None]
+    is_text = len(numbers) < len(values)
     if not task:
         if len(names) > 1:
-            task = LABELS if not is_text and all(np.isin(column, (0, 1)).all() for column in values) else NUMBERS
+            task = LABELS if not is_text and all(np.isin(column, (0, 1)).all() for column in numbers) else NUMBERS
         else:
-            task = CLASSES if is_text or (values[0] == np.round(values[0])).all() else NUMBERS
+            task = CLASSES if is_text or (numbers[0] == np.round(numbers[0])).all() else NUMBERS
     if task == CLASSES:
-        if len(names) > 1:
-            raise DataError(f"{where}: classes are in one column, got {', '.join(names)}")
-        texts = values[0] if is_text else _texts(values[0])
-        if not all(texts):
-            raise DataError(f"{where}: column {names[0]!r} is empty somewhere")
-        known = list(classes) or _in_order(set(texts), is_text)
-        index = {name: place for place, name in enumerate(known)}
-        unknown = sorted({text for text in texts if text not in index})
-        if unknown:
-            raise DataError(f"{where}: {unknown[0]!r} in column {names[0]!r} is not one of the {len(known)} classes")
-        return np.array([index[text] for text in texts], dtype=np.int64), tuple(known)
+        return _classes_of(columns, names, is_text, classes, where)
     found = matrix(columns, names, where)
-    return (found.astype(np.int64) if task == LABELS and np.isin(found, (0, 1)).all() else found), tuple(names)
+    if task == LABELS:
+        if not np.isin(found, (0, 1)).all():
+            raise DataError(f"{where}: labels are columns of zeros and ones, got other values in {', '.join(names)}")
+        return found.astype(np.int64), tuple(names)
+    return found, tuple(names)
 
 
-def _in_order(names: set[str], is_text: bool) -> list[str]:
-    return sorted(names) if is_text else sorted(names, key=float)
+def _classes_of(
+    columns: Columns, names: Sequence[str], is_text: bool, classes: Sequence[str], where: str
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    if len(names) > 1:
+        raise DataError(f"{where}: classes are in one column, got {', '.join(names)}")
+    column = columns[names[0]]
+    texts = list(column) if column.dtype == object else _names(column)
+    if not all(texts):
+        raise DataError(f"{where}: column {names[0]!r} is empty somewhere")
+    if not is_text and not set(texts) <= set(classes):
+        texts = _whole_names(np.array(texts, dtype=object))
+    # Equal as floating point, whole numbers of many digits differ as text.
+    known = list(classes) or sorted(set(texts), key=None if is_text else lambda text: (float(text), text))
+    index = {name: place for place, name in enumerate(known)}
+    unknown = sorted({text for text in texts if text not in index})
+    if unknown:
+        raise DataError(f"{where}: {unknown[0]!r} in column {names[0]!r} is not one of the {len(known)} classes")
+    return np.array([index[text] for text in texts], dtype=np.int64), tuple(known)
 
 
 def load_table(

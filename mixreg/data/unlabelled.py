@@ -77,7 +77,7 @@ def parts_of(paths: Sequence[Path], shape: tuple[int, ...], is_images: bool, fea
         if pictures:
             yield _pictures(pictures, shape, is_images)
             pictures = []
-        yield from _arrays(path) if path.suffix == ".npz" else _table(path, shape, features)
+        yield from _arrays(path) if path.suffix.lower() == ".npz" else _table(path, shape, features)
     if pictures:
         yield _pictures(pictures, shape, is_images)
 

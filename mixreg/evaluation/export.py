@@ -41,19 +41,25 @@ class Deployed(nn.Module):
 
     scale: Tensor
     shift: Tensor
+    column_mean: Tensor
+    column_std: Tensor
+    output_mean: Tensor
+    output_std: Tensor
 
     def __init__(self, run: FinishedRun) -> None:
         super().__init__()
         trained = run.trained
         how, targets = trained.preparation, trained.targets
         self.model, self.task, self.takes_images = run.model, targets.task, how.pixels is not None
-        scaling = how.pixels or how.columns
-        if scaling is not None:
-            mean, std = (part.reshape(-1, 1, 1) if self.takes_images else part for part in scaling)
-            unit = 255.0 if self.takes_images else 1.0
-            self.register_buffer("scale", 1 / (unit * std))
+        # As the run computes it: of columns far from 0 the two ways differ.
+        if how.pixels is not None:
+            mean, std = (part.reshape(-1, 1, 1) for part in how.pixels)
+            self.register_buffer("scale", 1 / (255 * std))
             self.register_buffer("shift", -mean / std)
-        self.is_scaled = scaling is not None
+        self.takes_table = how.columns is not None
+        if how.columns is not None:
+            self.register_buffer("column_mean", how.columns.mean)
+            self.register_buffer("column_std", how.columns.std)
         if targets.scaling is not None:
             self.register_buffer("output_mean", targets.scaling.mean)
             self.register_buffer("output_std", targets.scaling.std)
@@ -61,9 +67,9 @@ class Deployed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """N × c."""
         if self.takes_images:
-            x = x.permute(0, 3, 1, 2).to(torch.float32)
-        if self.is_scaled:
-            x = x * self.scale + self.shift
+            x = x.permute(0, 3, 1, 2).to(torch.float32) * self.scale + self.shift
+        if self.takes_table:
+            x = (x - self.column_mean) / self.column_std
         u = self.model(x)
         if self.task == CLASSES:
             return u.softmax(1)

@@ -49,13 +49,15 @@ def labelled_batches(trained: Trained, data: str, workers: int = 2) -> Again:
 
 def _split_of(trained: Trained, data: str) -> Split:
     how, path, task = trained.preparation, Path(data), trained.targets.task
-    if how.features and is_table(path):
-        # The network's columns by name, whatever else there is.
+    if is_table(path):
+        # The network's columns by name, whatever else there is; those of a network of plain features in their order.
         train, test = read_table(path)
         columns = train if test is None else test
         names = chosen_targets(columns, trained.config.target, data)
-        y, _ = targets_of(columns, names, task, how.classes if task == CLASSES else (), data)
-        return Split(matrix(columns, how.features, data), y if task == CLASSES else y.astype(np.float32))
+        features = how.features or [name for name in columns if name not in names]
+        classes = (how.classes or [str(k) for k in range(trained.num_classes)]) if task == CLASSES else ()
+        y, _ = targets_of(columns, names, task, classes, data)
+        return Split(matrix(columns, features, data), y if task == CLASSES else y.astype(np.float32))
     return whole(load(data, "", trained.config.task))
 
 

@@ -46,7 +46,8 @@ class Writer:
     def __init__(self, run: FinishedRun, format: str, probabilities: bool = False) -> None:
         self.run, self.format, self.probabilities = run, format, probabilities
         task, names = run.trained.targets.task, run.classes
-        self.columns = ["input", *(["class", "probability"] if task == CLASSES else names)]
+        given = ["class", "probability"] if task == CLASSES else names
+        self.columns = ["row" if "input" in given else "input", *given]
         if probabilities:
             self.columns += [f"p({name})" for name in names]
 

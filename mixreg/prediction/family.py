@@ -151,10 +151,9 @@ class RuleFamily(nn.Module):
 
         For averaged weights, whose statistics were those of other weights; loader: of x, or of (x, y).
         """
-        norms = [module for module in self.net.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-        if not any(module.track_running_stats for module in norms):
-            raise ValueError("the network has no batch normalisation whose statistics could be refreshed")
-        torch.optim.swa_utils.update_bn(loader, self, self.y_mean.device)
+        from mixreg.prediction.refreshing import refresh_statistics
+
+        refresh_statistics(self, loader)
         return self
 
 

@@ -6,6 +6,10 @@ the loss at the best T as a function of κ, is smooth and one-dimensional: it is
 and κ = 1 and then by Brent's method, 11 passes over the data in all at most. The best of all points that were looked at
 is taken, so that the result is never worse on the held-out data than any named point.
 
+**Undetermined temperatures.** Where all held-out samples are right the loss falls for ever as T does, and where all is
+at chance as T grows: no temperature is best. Such points are not used; if there are no others, the plain or the
+rescaled network is, whichever has the lower loss, and a warning says so.
+
 **Flat optima.** Let d_i be the gain of sample i over the better of the two named points. If its mean is below its
 standard error, the data cannot tell the optimum from that point, which is simpler: it is used, and a warning says so.
 
@@ -26,7 +30,7 @@ import torch
 from torch import Tensor
 
 from mixreg._support.processes import sum_over_processes
-from mixreg.calibration.temperature import LARGEST, SMALLEST, minimising_scales, warn_undetermined
+from mixreg.calibration.temperature import LARGEST, SMALLEST, minimising_scales
 from mixreg.prediction.held_out import SCALED_LOSSES, HeldOut, batches_of, outputs_of
 
 if TYPE_CHECKING:
@@ -136,14 +140,19 @@ def fit_family(
     before = model.strength, model.temperature
     total: Callable[[Tensor], Tensor] = sum_over_processes if across_processes else Tensor.clone
     found: dict[float, tuple[Point, Tensor]] = {}
+    untempered: dict[float, Point] = {}
 
     def look(strength: float) -> float:
         if strength not in found:
             model.strength = strength
-            held = outputs_of(model, batches_of(held_out, y))
+            held = outputs_of(model, batches_of(held_out, y), may_be_empty=across_processes)
             fixed = _own_temperature(model, strength) if loss == "squared_error" else None
             temperature, losses = best_temperature(held, model.y_mean, loss, per_output, fixed, total)
             found[strength] = Point(strength, temperature, float(_mean(losses, total))), losses
+            if strength in (0.0, 1.0) and loss != "squared_error":
+                own = _own_temperature(model, strength)
+                _, losses = best_temperature(held, model.y_mean, loss, fixed=own, total=total)
+                untempered[strength] = Point(strength, own, float(_mean(losses, total)))
         return found[strength][0].loss
 
     try:
@@ -155,15 +164,12 @@ def fit_family(
 
             options = {"maxiter": PASSES - 2, "xatol": TOLERANCE}
             minimize_scalar(look, bounds=(0.0, upper), method="bounded", options=options)
-        fit = _chosen(found, loss, model.y_mean.numel(), total)
+        fit = _chosen(found, untempered, loss, model.y_mean.numel(), total)
     except BaseException:
         model.strength, model.temperature = before
         raise
     model.strength, model.fitted = fit.strength, fit
     model.temperature = None if loss == "squared_error" else as_temperature(fit.temperature)
-    used = fit.temperature if isinstance(fit.temperature, tuple) else (fit.temperature,)
-    if bounds := [value for value in used if not SMALLEST < value < LARGEST]:
-        warn_undetermined(fit.samples, bounds[0])
     if fit.note:
         warnings.warn(fit.note, stacklevel=3)
     return fit
@@ -225,23 +231,42 @@ def _mean(losses: Tensor, total: Callable[[Tensor], Tensor]) -> Tensor:
     return value / count
 
 
+def _is_determined(point: Point) -> bool:
+    """Whether its temperatures are minima, rather than ends of what is looked at."""
+    values = point.temperature if isinstance(point.temperature, tuple) else (point.temperature,)
+    return all(SMALLEST < value < LARGEST for value in values)
+
+
 def _chosen(
-    found: dict[float, tuple[Point, Tensor]], loss: str, outputs: int, total: Callable[[Tensor], Tensor]
+    found: dict[float, tuple[Point, Tensor]],
+    untempered: dict[float, Point],
+    loss: str,
+    outputs: int,
+    total: Callable[[Tensor], Tensor],
 ) -> FamilyFit:
     points = tuple(sorted(point for point, _ in found.values()))
-    best = min(points, key=lambda point: point.loss)
-    named = min((found[strength][0] for strength in (0.0, 1.0)), key=lambda point: point.loss)
+    determined = [point for point in points if _is_determined(point)]
+    best = min(determined or points, key=lambda point: point.loss)
+    at_ends = [found[strength][0] for strength in (0.0, 1.0)]
+    named = min([p for p in at_ends if p in determined] or at_ends, key=lambda point: point.loss)
     difference = found[named.strength][1] - found[best.strength][1]
     moments = torch.stack([torch.ones_like(difference), difference, difference.square()]).sum(1)
     n, first, second = total(moments).tolist()
     gain = first / n
-    error = math.sqrt(max(0.0, second / n - gain**2) / max(1.0, n - 1))
+    # One sample says nothing of its spread.
+    error = math.sqrt(max(0.0, second / n - gain**2) / (n - 1)) if n > 1 else math.inf
     used, note = best, ""
-    if best.strength != named.strength and not gain > error:
+    names = {0.0: "the plain network's", 1.0: "the rule's own"}
+    if not determined and untempered:
+        used = min(untempered.values(), key=lambda point: point.loss)
+        note = (
+            f"{int(n)} held-out samples determine no temperature (all are right, or at chance): strength "
+            f"{used.strength:g} with its own temperature, {names[used.strength]}, is used"
+        )
+    elif best.strength != named.strength and not gain > error:
         used = named
-        name = "the plain network's" if named.strength == 0 else "the rule's own"
         note = (
             f"{int(n)} held-out samples cannot tell strength {best.strength:.2f} from {named.strength:g} (their loss "
-            f"differs by {gain:.2g} ± {error:.2g}): {name} is used"
+            f"differs by {gain:.2g} ± {error:.2g}): {names[named.strength]} is used"
         )
     return FamilyFit(used.strength, used.temperature, loss, int(n), outputs, points, gain, error, note)

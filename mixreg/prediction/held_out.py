@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mixreg._autodiff.network import evaluating
+from mixreg._support.processes import world_size
 from mixreg._support.structure import leaves, rebuild
 from mixreg.losses import cross_entropy, logistic, squared_error
 from mixreg.losses.targets import is_class_index, require_labels_in_range, require_probabilities
@@ -58,7 +59,8 @@ class HeldOut(NamedTuple):
 
 
 @torch.no_grad()
-def outputs_of(model: RuleFamily, batches: Iterable[Any]) -> HeldOut:
+def outputs_of(model: RuleFamily, batches: Iterable[Any], may_be_empty: bool = False) -> HeldOut:
+    """What a model makes of shrunk inputs; a process of several may have no share of them."""
     like = next((p for p in model.net.parameters() if p.is_floating_point()), model.y_mean)
     outputs, targets = [], []
     with evaluating(model):
@@ -74,6 +76,10 @@ def outputs_of(model: RuleFamily, batches: Iterable[Any]) -> HeldOut:
             outputs.append(u.flatten(1) if u.ndim > 1 else u.unsqueeze(1))
             targets.append(torch.as_tensor(y).to(like.device))
     if not outputs or sum(map(len, outputs)) == 0:
+        if may_be_empty and world_size() > 1:
+            return HeldOut(
+                like.new_empty(0, model.y_mean.numel()), torch.empty(0, dtype=torch.long, device=like.device)
+            )
         raise ValueError("there is no held-out sample to fit on")
     u = torch.cat(outputs)
     if not bool(torch.isfinite(u).all()):
@@ -136,7 +142,7 @@ class _Logistic:
     def derivatives(self, mean: Tensor, w: Tensor, y: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
         u = mean + beta * w
         s = torch.sigmoid(u)
-        return ((s - y.reshape(w.shape)) * w).sum(0), (s * torch.sigmoid(-u) * w.square()).sum(0)
+        return ((s - y.reshape(w.shape).double()) * w).sum(0), (s * torch.sigmoid(-u) * w.square()).sum(0)
 
     def losses(self, u: Tensor, y: Tensor) -> Tensor:
         return logistic(y.reshape(u.shape).double(), u)

@@ -70,7 +70,16 @@ class FinishedRun:
             x: an array or a tensor; uint8 images n × height × width (× channels), features n × … as the training data
                 had them, or floating-point images n × channels × height × width that are prepared already.
         """
-        values = torch.as_tensor(np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x)
+        if not isinstance(x, (np.ndarray, Tensor, list, tuple)):
+            raise DataError(f"inputs are an array or a tensor, got {type(x).__name__}")
+        array = x if isinstance(x, Tensor) else np.asarray(x)
+        if isinstance(array, np.ndarray):
+            if array.dtype.kind not in "fu":
+                raise DataError(f"inputs must be bytes or floating point, got {array.dtype}")
+            array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+            values = torch.from_numpy(array if array.flags.writeable else array.copy())
+        else:
+            values = array
         shape, pixels = self.trained.shape, self.trained.pixels
         if values.dtype == torch.uint8:
             if pixels is None:
@@ -86,10 +95,11 @@ class FinishedRun:
             )
         if values.dtype == torch.uint8:
             return self.trained.preparation.prepared(values)
+        values = values.float()
         # A sum is one quick pass; only where it overflows or shows something are all looked at.
         if not math.isfinite(float(values.sum())) and not bool(torch.isfinite(values).all()):
             raise DataError("inputs hold values that are not finite")
-        return values.float() if pixels is not None else self.trained.preparation.prepared(values.float())
+        return values if pixels is not None else self.trained.preparation.prepared(values)
 
     @torch.no_grad()
     def outputs(self, x: Any) -> Tensor:

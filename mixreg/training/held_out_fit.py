@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mixreg._support.tasks import NUMBERS
+from mixreg.calibration.temperature import LARGEST, SMALLEST
 from mixreg.prediction.family import RuleFamily
 from mixreg.prediction.fitting import FamilyFit, as_temperature, best_temperature
 from mixreg.prediction.held_out import HeldOut
@@ -108,4 +109,6 @@ def fit_on(
             name: best_temperature(HeldOut(torch.cat(parts), torch.cat(y)), none, targets.loss)[0]
             for name, parts in outputs.items()
         }
-    return HeldOutFit(family, {name: value for name, value in temperatures.items() if isinstance(value, float)})
+    # At an end of what is looked at there is no best one.
+    determined = {k: t for k, t in temperatures.items() if isinstance(t, float) and SMALLEST < t < LARGEST}
+    return HeldOutFit(family, determined)

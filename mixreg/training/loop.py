@@ -6,6 +6,7 @@ Epoch, step and the run's seed determine every batch, so a run resumes from any 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -253,7 +254,12 @@ class Trainer:
         self, models: dict[str, nn.Module], batches: Iterator[tuple[Tensor, Tensor]]
     ) -> dict[str, dict[str, float]]:
         try:
-            return measure_models(models, batches, self.fabric.device, self.batches.targets)
+            found = measure_models(models, batches, self.fabric.device, self.batches.targets)
+            # Files hold no NaN: of targets that do not vary there is no R².
+            return {
+                name: {measure: value for measure, value in row.items() if not math.isnan(value)}
+                for name, row in found.items()
+            }
         except ValueError as error:
             if "not finite" not in str(error):
                 raise

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from mixreg._support.processes import sum_over_processes
+from mixreg._support.processes import sum_over_processes, world_size
 from mixreg._support.tasks import CLASSES, LABELS, NUMBERS
 from mixreg.calibration import Accuracy, BrierScore, ExpectedCalibrationError, NegativeLogLikelihood
 from mixreg.calibration.multilabel import MultilabelScores
@@ -52,31 +52,45 @@ class ClassMeasures:
 
 
 class NumberMeasures:
-    """Root mean squared and mean absolute error, and R², of a stream of numbers, over samples and outputs."""
+    """Root mean squared and mean absolute error over samples and outputs, and the mean of the outputs' R².
 
-    def __init__(self) -> None:
-        # Values, Σ y, Σ y², Σ (u − y)², Σ |u − y|.
-        self.sums = torch.zeros(5, dtype=torch.float64)
+    Args:
+        outputs: how many numbers a sample has.
+    """
+
+    def __init__(self, outputs: int) -> None:
+        # By output: samples, Σ (y − o), Σ (y − o)², Σ (u − y)², Σ |u − y|, with o the first sample seen, for digits.
+        self.sums = torch.zeros(5, outputs, dtype=torch.float64)
+        self.origin: Tensor | None = None
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         """Take in a batch, n × c each."""
         y, error = targets.double(), outputs.double() - targets.double()
-        parts = (torch.tensor(float(y.numel())), y.sum(), y.square().sum(), error.square().sum(), error.abs().sum())
-        self.sums += torch.stack([part.double() for part in parts])
+        if self.origin is None:
+            # The same in all processes.
+            self.origin = torch.zeros_like(y[0]) if world_size() > 1 else y[0]
+        y = y - self.origin
+        parts = (torch.ones_like(y), y, y.square(), error.square(), error.abs())
+        self.sums += torch.stack([part.sum(0) for part in parts])
 
     def compute(self) -> dict[str, float]:
-        """The measures over all batches of all processes."""
-        count, total, squares, errors, absolute = sum_over_processes(self.sums).tolist()
-        spread = squares - total**2 / max(count, 1)
-        r2 = 1 - errors / spread if spread > 0 else math.nan
-        return {"rmse": math.sqrt(errors / count), "mae": absolute / count, "r2": r2}
+        """The measures over all batches of all processes; R² is NaN where a target does not vary."""
+        count, total, squares, errors, absolute = sum_over_processes(self.sums)
+        spread = squares - total.square() / count.clamp(min=1)
+        r2 = torch.where(spread > 1e-12 * squares, 1 - errors / spread, math.nan)
+        n = float(count.sum())
+        return {
+            "rmse": math.sqrt(float(errors.sum()) / n),
+            "mae": float(absolute.sum()) / n,
+            "r2": float(r2.mean()),
+        }
 
 
 def new_measures(targets: Targets) -> Measures:
     """Empty measures of a task."""
     if targets.task == CLASSES:
         return ClassMeasures()
-    return MultilabelScores(targets.width) if targets.task == LABELS else NumberMeasures()
+    return MultilabelScores(targets.width) if targets.task == LABELS else NumberMeasures(targets.width)
 
 
 def measure(outputs: Tensor, y: Tensor, targets: Targets | None = None) -> dict[str, float]:

@@ -161,7 +161,8 @@ def _finish(out: Path, trainer: Trainer, batches: Batches) -> None:
     if trainer.fabric.is_global_zero:
         trainer.require_place()
         fit = trainer.fit_on_held_out(means)
-        save_model(out / MODEL, trainer.trained, trainer.config, means, batches, fit)
+        last = len(log) if trainer.best is None else trainer.best.best_epoch(log)
+        save_model(out / MODEL, trainer.trained, trainer.config, means, batches, fit, last)
         measured: dict[str, Any] = {"epochs": trainer.config.epochs, "train_loss": log[-1]["train_loss"], **test}
         if trainer.best is not None:
             measured |= {"stopped_after": len(log), "best_epoch": trainer.best.best_epoch(log)}

@@ -26,9 +26,15 @@ CONFIG, MODEL = "config.json", "model.safetensors"
 
 
 def save_model(
-    path: Path, net: nn.Module, config: Config, means: dict[str, Tensor], batches: Batches, fit: HeldOutFit | None
+    path: Path,
+    net: nn.Module,
+    config: Config,
+    means: dict[str, Tensor],
+    batches: Batches,
+    fit: HeldOutFit | None,
+    last_epoch: int,
 ) -> None:
-    """Write final weights with all that prediction needs."""
+    """Write final weights, those after `last_epoch` (counted from 1), with all that prediction needs."""
     tensors = {f"network.{key}": value for key, value in net.state_dict().items()}
     how = batches.preparation
     scalings = {"pixel": how.pixels, "column": how.columns, "target": how.outputs}
@@ -42,6 +48,7 @@ def save_model(
         "task": batches.targets.task,
         "data": batches.fingerprint,
         "fit": None if fit is None else fit.to_json(),
+        "last_epoch": last_epoch,
     }
     save_tensors(path, tensors | means, record)
 
@@ -62,6 +69,7 @@ class Trained:
         fingerprint: of its data, see `mixreg.data.fingerprints`.
         fit: what the run's held-out data said of its predictors, if there was any.
         rule: what an exported file is to be used with.
+        last_epoch: after which its weights were kept; 0 for the run's last.
     """
 
     config: Config
@@ -75,6 +83,7 @@ class Trained:
     fingerprint: str = ""
     fit: HeldOutFit | None = None
     rule: str = ""
+    last_epoch: int = 0
 
     def with_table_rule(self) -> nn.Module:
         """The network with the rule that tables show, that of its method or a control; made anew."""
@@ -121,7 +130,7 @@ class Trained:
     @property
     def is_switched_off(self) -> bool:
         """Whether the last epochs showed the data as it is."""
-        return self.config.is_off(self.config.epochs - 1)
+        return self.config.is_off((self.last_epoch or self.config.epochs) - 1)
 
     @property
     def best_rule(self) -> str:
@@ -173,6 +182,7 @@ def load_trained(folder: Path, model: str | None = None, method: str | None = No
         path=folder,
         fingerprint=record.get("data", ""),
         rule=record.get("rule", ""),
+        last_epoch=record.get("last_epoch", 0),
         fit=fit,
     )
 
