@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import t
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "docs" / "guides" / "practitioner.md").read_text()
@@ -29,3 +30,22 @@ def test_refreshed_statistics() -> None:
             losses = {row: run[row]["cross_entropy"] for row in run}
             assert losses["on shrunk inputs"] < losses["as they are"] < losses["on inputs as they are"]
             assert run["on shrunk inputs"]["accuracy"] > run["as they are"]["accuracy"]
+
+
+def test_the_fitted_rule() -> None:
+    found = measured("fitted_rule")
+    runs = {method: [seed["rows"] for seed in seeds] for method, seeds in found["runs"].items()}
+    for row in ("plain", "plain, tempered", "rescaled", "rescaled, tempered", "fitted"):
+        accuracy, loss, ece = (mean(runs["mixup"], row, m) for m in ("accuracy", "cross_entropy", "ece"))
+        erm = mean(runs["erm"], row, "cross_entropy")
+        assert f"| {row} | {100 * accuracy:.2f} | {loss:.4f} | {100 * ece:.2f} | {erm:.4f} |" in GUIDE
+    for other in ("plain, tempered", "rescaled, tempered"):
+        gains = [seed["fitted"]["cross_entropy"] - seed[other]["cross_entropy"] for seed in runs["mixup"]]
+        half_width = t.ppf(0.975, len(gains) - 1) * np.std(gains, ddof=1) / np.sqrt(len(gains))
+        assert f"{np.mean(gains):+.4f} ± {half_width:.4f}".replace("-", "−") in GUIDE
+        # No stronger than its interval.
+        assert np.mean(gains) + half_width < 0
+    for method, strengths in (("mixup", ", "), ("erm", " and ")):
+        text = strengths.join(f"{seed['strength']:.2f}" for seed in found["runs"][method])
+        assert text in GUIDE
+    assert max(seed["passes"] for seeds in found["runs"].values() for seed in seeds) <= 12

@@ -142,7 +142,8 @@ def fit_family(
     found: dict[float, tuple[Point, Tensor]] = {}
     untempered: dict[float, Point] = {}
 
-    def look(strength: float) -> float:
+    def look(place: float) -> float:
+        strength = float(place)
         if strength not in found:
             model.strength = strength
             held = outputs_of(model, batches_of(held_out, y), may_be_empty=across_processes)
