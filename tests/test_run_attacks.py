@@ -309,3 +309,29 @@ def test_networks_that_autograd_cannot_see_have_no_terms(kind: str) -> None:
     # What needs no derivative works, and a constant is rightly flat.
     assert torch.isfinite(risk.mixup(hidden, x, y, 1.0, nodes=4))
     assert float(risk.quadratic(lambda x: torch.zeros(len(x), 2).double(), x, y, 1.0).joint) == 0
+
+
+@pytest.mark.parametrize("alpha", ["1e-100", "1e15"])
+def test_alphas_that_cannot_be_verified_get_a_sentence(alpha: str) -> None:
+    done = CliRunner().invoke(main, ["verify", f"--alpha={alpha}"])
+    assert done.exit_code == 2
+    assert "--alpha must be 0, inf or between 1e-06 and 1e+06" in " ".join(done.output.split())
+
+
+def test_results_that_are_no_objects_name_their_file(tmp_path: Path) -> None:
+    from mixreg.experiments.store import Run, Store, StoreError
+
+    store = Store(tmp_path / "r.sqlite")
+    store.put(Run("two-moons", {"a": 1}), {"b": 2}, {})
+    with sqlite3.connect(tmp_path / "r.sqlite") as connection:
+        connection.execute("update runs set result = '[]', checksum = null")
+    connection.close()
+    with pytest.raises(StoreError, match=r"r\.sqlite: the result under .* is broken"):
+        store.records()
+
+
+def test_shifted_sets_without_images_get_a_sentence(tmp_path: Path) -> None:
+    from mixreg.data.shifted import file_batches
+
+    with pytest.raises(DataError, match="holds no images"):
+        file_batches([], [], 16, 0)

@@ -15,6 +15,8 @@ from mixreg.commands.terminal import PathType, shown
 if TYPE_CHECKING:
     from mixreg.verify import Row
 
+SMALLEST_ALPHA, LARGEST_ALPHA = 1e-6, 1e6
+
 
 @click.command()
 @click.option("--model", metavar="MODULE:FACTORY", help="Your network: a callable without arguments that returns it.")
@@ -44,6 +46,11 @@ def verify(model: str | None, data: Path | None, alpha: float | None, loss: str 
         raise click.UsageError("--model and --data belong together: give both or neither.")
     if loss is not None and model is None:
         raise click.UsageError("--loss belongs to --model and --data: without them every statement has its own.")
+    if alpha is not None and (0 < alpha < SMALLEST_ALPHA or LARGEST_ALPHA < alpha < math.inf):
+        raise click.UsageError(
+            f"--alpha must be 0, inf or between {SMALLEST_ALPHA:g} and {LARGEST_ALPHA:g}, where the quadrature that "
+            f"statements are checked against has its digits, got {alpha:g}."
+        )
     from mixreg.verify import checks
 
     arguments = () if model is None or data is None else (_network(model), *_load_data(data))

@@ -82,6 +82,8 @@ def file_batches(
     paths: list[Path], labels: list[int], size: int, workers: int, border: int = 0
 ) -> Callable[[], ImageBatches]:
     """Images of files, cropped in the middle."""
+    if not paths:
+        raise DataError("a shifted set holds no images: its folders are there and empty")
 
     def batches() -> ImageBatches:
         images = ImageFiles(paths, torch.tensor(labels), size, None, border)
@@ -94,6 +96,7 @@ def _cifar_c(folder: Path, size: int, workers: int) -> ShiftedSet:
     """CORRUPTION.npy with 5 blocks of images, severity by severity, and labels.npy."""
     with naming(folder / "labels.npy"):
         labels = np.load(folder / "labels.npy", allow_pickle=False)
+        labels = labels.astype(labels.dtype.newbyteorder("="))
         if not np.issubdtype(labels.dtype, np.integer) or int(labels.min()) < 0:
             raise ValueError(f"it must hold class indices, got {labels.dtype}")
         if labels.ndim != 1 or len(labels) % 5 or not (labels.reshape(5, -1) == labels[: len(labels) // 5]).all():

@@ -154,6 +154,8 @@ def _checksum(run: Run, result: Any, provenance: Any, finished: float) -> str:
 
 def _checked(record: dict[str, Any]) -> dict[str, Any]:
     """The record with its checksum, if its key is that of its settings and its content what was kept."""
+    if not isinstance(record["settings"], dict) or not isinstance(record["result"], dict):
+        raise ValueError("settings and result must be JSON objects")
     run = Run(record["kind"], record["settings"])
     if run.key != record["key"]:
         raise ValueError(f"the key of {run.kind} {run.settings} is {run.key}, not {record['key']}")
