@@ -23,6 +23,7 @@ from mixreg import Rescaled, Rule
 from mixreg.commands.main import main
 from mixreg.data import DataError, load
 from mixreg.evaluation.labelled import labelled_batches
+from mixreg.prediction.fitting import FamilyFit
 from mixreg.training import Config
 from mixreg.training.measures import measure
 from mixreg.training.targets import Targets
@@ -55,6 +56,7 @@ def test_held_out_data_that_is_all_right_determines_no_temperature(count: int) -
     with pytest.warns(UserWarning, match="determine no temperature"):
         model.fit(x, torch.arange(count) % 3)
     assert (model.strength, model.temperature) in ((0.0, 1.0), (1.0, 0.75))
+    assert FamilyFit.from_json(json.loads(json.dumps(model.fitted.to_json(), allow_nan=False))) == model.fitted
     assert model(x).softmax(1).max() < 0.999
 
 

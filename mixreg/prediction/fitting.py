@@ -104,15 +104,17 @@ class FamilyFit:
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__} | {
-            "points": [list(point) for point in self.points]
-        }
+        # JSON has no infinity, which is the error of a single sample.
+        error = self.gain_error if math.isfinite(self.gain_error) else None
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return plain | {"points": [list(point) for point in self.points], "gain_error": error}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> FamilyFit:
         """What `to_json` gave."""
         points = tuple(Point(k, _frozen(t), loss) for k, t, loss in content["points"])
-        return cls(**content | {"points": points, "temperature": _frozen(content["temperature"])})
+        error = math.inf if content["gain_error"] is None else content["gain_error"]
+        return cls(**content | {"points": points, "temperature": _frozen(content["temperature"]), "gain_error": error})
 
 
 def _frozen(temperature: float | Iterable[float]) -> float | tuple[float, ...]:

@@ -109,6 +109,6 @@ def fit_on(
             name: best_temperature(HeldOut(torch.cat(parts), torch.cat(y)), none, targets.loss)[0]
             for name, parts in outputs.items()
         }
-    # At an end of what is looked at there is no best one.
-    determined = {k: t for k, t in temperatures.items() if isinstance(t, float) and SMALLEST < t < LARGEST}
-    return HeldOutFit(family, determined)
+    # At an end of what is looked at there is no best one: predictions stay as they are.
+    kept = {k: t if SMALLEST < t < LARGEST else 1.0 for k, t in temperatures.items() if isinstance(t, float)}
+    return HeldOutFit(family, kept)
