@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all lint docs bench clean
+.PHONY: demo test test-all lint docs results bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/mixreg reproduce two-moons --scale paper --out out/demo
@@ -26,12 +26,19 @@ lint: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
+# Figures, verdicts, the report and README.md's section on them, from the stored runs.
+results: $(VENV)/.installed-dev
+	$(BIN)/mixreg reproduce --redraw --out results
+	$(BIN)/python docs/readme.py
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/mixing.py
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/risk.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/moons.py
+	$(BIN)/python benchmarks/data.py
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

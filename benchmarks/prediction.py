@@ -60,7 +60,7 @@ def main() -> None:
 
             def whole(run: FinishedRun = run) -> None:
                 parts = parts_of(sources([folder / "x.npz"]), run.trained.shape, False, ())
-                with (folder / "p.csv").open("w") as file:
+                with (folder / "p.csv").open("wb") as file:
                     file.writelines(predicted(run, parts, Writer(run, "csv")))
 
             def in_memory(run: FinishedRun = run) -> None:

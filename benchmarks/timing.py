@@ -6,9 +6,13 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.table import Table
+
+from mixreg._support.files import write_json
 
 
 def medians(contestants: dict[str, Callable[[], object]], rounds: int, calls: int = 1) -> dict[str, float]:
@@ -38,3 +42,12 @@ def show(title: str, measured: dict[str, float], baselines: list[str]) -> None:
     for name, seconds in measured.items():
         table.add_row(name, f"{1e3 * seconds:.3f}", *[f"{seconds / measured[b]:.2f}" for b in baselines])
     Console(width=120).print(table)
+
+
+def keep(name: str, found: dict[str, float], path: Path | None) -> None:
+    """Print figures by name and, if a file is given, write them there, so that a change shows."""
+    width = max(map(len, found))
+    for what, value in found.items():
+        print(f"{what:<{width}}  {value:8.2f}")
+    if path is not None:
+        write_json(path, {"benchmark": name, "threads": torch.get_num_threads(), "found": found})

@@ -6,7 +6,6 @@ MathML is what browsers render without any script, so that pages need nothing fr
 from __future__ import annotations
 
 import html
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
+from mixreg.experiments.verdict_table import read_verdicts, scale_table, verdict_table
+
 ROOT = Path(__file__).parent.parent
 _FORMULA = re.compile(
     r'<span class="arithmatex">\\\((?P<inline>.*?)\\\)</span>'
     r'|<div class="arithmatex">\s*\\\[(?P<block>.*?)\\\]\s*</div>',
     re.DOTALL,
 )
-_MARKS = {"reproduced": "✓ reproduced", "not reproduced": "✗ not reproduced"}
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -31,10 +31,12 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Links into `results/` as the site has them, and the table of verdicts where a page asks for it."""
+    """Links into `results/` as the site has them, and tables of what was run and found where a page asks for them."""
     here = "../" * page.file.src_uri.count("/")
     markdown = re.sub(r"(\.\./)+results/figures/", f"{here}figures/", markdown)
-    return markdown.replace("<!-- claims -->", _claims())
+    found = read_verdicts(ROOT / "results")
+    markdown = markdown.replace("<!-- scales -->", scale_table(found["experiments"]))
+    return markdown.replace("<!-- claims -->", verdict_table(found["claims"], with_parts=True))
 
 
 def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
@@ -46,18 +48,3 @@ def _mathml(match: re.Match[str]) -> str:
     kind = "inline" if match["inline"] is not None else "block"
     source = html.unescape(match[kind])
     return convert(" ".join(source.split()), display=kind)
-
-
-def _claims() -> str:
-    claims = json.loads((ROOT / "results" / "claims.json").read_text(encoding="utf-8"))["claims"]
-    rows = ["| claim | in the paper | measured | verdict |", "|---|---|---|---|"]
-    for claim in claims:
-        parts = "<br>".join(_part(part) for part in claim["parts"])
-        verdict = _MARKS.get(claim["verdict"], "– not testable here")
-        rows.append(f"| {claim['name']} | {claim['source']} | {parts} | {verdict} |")
-    return "\n".join(rows)
-
-
-def _part(part: dict[str, Any]) -> str:
-    half = "" if part["half_width"] is None else f" ± {part['half_width']:.2g}"
-    return f"{part['about']}: {part['difference']:+.3g}{half} (n = {part['repetitions']})".replace("|", "\\|")

@@ -23,6 +23,7 @@ from mixreg.theory.smoothing import smooth_labels as smooth_labels
 from mixreg.theory.theta import Theta as Theta
 from mixreg.training.finished import FinishedRun as FinishedRun
 from mixreg.training.finished import load as load
+from mixreg.training.terms_monitor import TermsMonitor as TermsMonitor
 
 __version__: str
 __all__: list[str]

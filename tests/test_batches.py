@@ -48,6 +48,19 @@ def test_pixels_are_standardised() -> None:
     torch.testing.assert_close(scaled.std((0, 2, 3), correction=0), torch.ones(3).double(), rtol=0, atol=1e-5)
 
 
+def test_pixels_do_not_depend_on_their_order_in_memory() -> None:
+    dataset = pictures(side=9)
+    pixels = Pixels.of(dataset.train.x)
+    last = torch.from_numpy(dataset.train.x).permute(0, 3, 1, 2)
+    scaled = pixels.scaled(last)
+    assert scaled.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(scaled, pixels.scaled(last.contiguous()))
+    assert torch.equal(scaled[:1], pixels.scaled(last[:1]))
+    assert torch.equal(pixels.scaled(last[::3]), scaled[::3])
+    exact = (last.double() / 255 - pixels.mean.double().reshape(-1, 1, 1)) / pixels.std.double().reshape(-1, 1, 1)
+    torch.testing.assert_close(scaled.double(), exact, rtol=0, atol=1e-6)
+
+
 def test_label_noise_and_held_out_data() -> None:
     labels = torch.arange(1000) % 7
     config = Config(label_noise=0.25, holdout=0.2)

@@ -202,6 +202,20 @@ def test_embedded_sets() -> None:
     assert not np.array_equal(two_moons(1).train.x, moons.train.x)
 
 
+@pytest.mark.parametrize("is_file_there", [True, False])
+def test_digits_are_scikit_learns(is_file_there: bool, monkeypatch) -> None:
+    from sklearn.datasets import load_digits
+
+    if not is_file_there:
+        monkeypatch.setattr("mixreg.data.registry.find_spec", lambda name: None)
+    figures, theirs = digits(), load_digits()
+    is_test = np.arange(1797) % 5 == 0
+    for part, chosen in ((figures.train, ~is_test), (figures.test, is_test)):
+        assert part.x.dtype == np.float32
+        np.testing.assert_array_equal(part.x[:, 0], theirs.images[chosen] / 16)
+        np.testing.assert_array_equal(part.y, theirs.target[chosen])
+
+
 def mixreg(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-m", "mixreg", *arguments], capture_output=True, text=True, check=False)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from mixreg import DataMoments, Mixup, Rescaled
+from mixreg import DataMoments, Mixup, Rescaled, TermsMonitor
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -17,6 +17,7 @@ from mixreg.adapters.huggingface import (  # noqa: E402
     mixup_loss,
     rescale_from,
 )
+from mixreg.adapters.huggingface_terms import TermsCallback  # noqa: E402
 
 pytestmark = [pytest.mark.xdist_group("huggingface")]
 
@@ -123,6 +124,21 @@ def test_trainer_ends_with_the_weights_of_the_plain_loop_and_evaluates_rescaled(
     callback.release()
     plain = net.eval()(pixel_values=images()).logits
     torch.testing.assert_close(plain, expected(pixel_values=images()).logits, rtol=1e-5, atol=1e-6)
+
+
+def test_watching_terms_changes_nothing_and_is_in_the_log(tmp_path) -> None:
+    labels = torch.tensor([sample["labels"] for sample in data()])
+    monitor = TermsMonitor(images(), labels, 0.7, tangents=2, pairs=40)
+    mixing = MixupCallback(0.7, 3, seed=3)
+    watched = trainer(tmp_path, [mixing, TermsCallback(monitor)])
+    watched.train()
+    expected = written_out(tmp_path).state_dict()
+    for name, value in watched.model.state_dict().items():
+        assert torch.equal(value, expected[name])
+    kept = [record for record in watched.state.log_history if "terms_total" in record]
+    assert [record["epoch"] for record in kept] == [1, 2]
+    assert [record["terms_base"] for record in kept] == [record["base"] for record in monitor.history]
+    assert kept[-1]["terms_r2_stderr"] > 0
 
 
 def test_mixing_ends_when_it_is_told_and_predictions_are_plain_then(tmp_path) -> None:

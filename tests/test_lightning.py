@@ -9,10 +9,11 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from mixreg import DataMoments, Mixup, Rescaled
+from mixreg import DataMoments, Mixup, Rescaled, TermsMonitor, risk
 
 lightning = pytest.importorskip("lightning.pytorch")
 from mixreg.adapters.lightning import MixupCallback  # noqa: E402
+from mixreg.adapters.lightning_terms import TermsCallback  # noqa: E402
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 pytestmark = [
@@ -102,6 +103,21 @@ def test_an_unchanged_module_ends_with_the_weights_of_the_plain_loop(tmp_path) -
     trainer(tmp_path, MixupCallback(0.7, 3, seed=3)).fit(module, loader())
     assert_same_weights(module.net, written_out(3)[0])
     assert "training_step" not in module.__dict__
+
+
+def test_watching_terms_changes_nothing_and_is_logged(tmp_path) -> None:
+    x, y = data().tensors
+    monitor = TermsMonitor(x, y, 0.7, every=2, tangents=4, pairs=100)
+    callback = MixupCallback(0.7, 3, seed=3)
+    watched, module = trainer(tmp_path, callback), Classifier()
+    watched.callbacks.append(TermsCallback(monitor))
+    watched.fit(module, loader())
+    assert_same_weights(written_out(3)[0], module.net)
+    assert [record["at"] for record in monitor.history] == [1, 3]
+    logged = float(watched.callback_metrics["terms/total"])
+    assert logged == pytest.approx(
+        float(risk.quadratic(module.net, x, y, 0.7).total), abs=5 * monitor.history[-1]["total_stderr"]
+    )
 
 
 def test_mixing_ends_when_it_is_told_and_predictions_are_plain_then(tmp_path) -> None:

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from PIL import Image
 
 from mixreg.commands.main import main
-from mixreg.experiments.claims import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED
 from mixreg.experiments.registry import EXPERIMENTS
 from mixreg.experiments.reproduce import draw
 from mixreg.experiments.sizes import SCALES, SizesError, changed, check_sizes
 from mixreg.experiments.store import Run, Store
+from mixreg.experiments.verdicts import CONTRADICTED, NOT_JUDGED, SUPPORTED
 
 # What is computed once for several tests is computed in one process.
 GROUP = pytest.mark.xdist_group("reproduced")
@@ -49,9 +49,9 @@ def test_what_it_leaves(done: Path) -> None:
             assert min(figure.size) > 400
         assert (done / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
     verdicts = json.loads((done / "claims.json").read_text())["claims"]
-    assert {verdict["verdict"] for verdict in verdicts} <= {REPRODUCED, NOT_REPRODUCED, NOT_TESTABLE}
+    assert {verdict["verdict"] for verdict in verdicts} == {SUPPORTED, CONTRADICTED, NOT_JUDGED}
     assert {verdict["experiment"] for verdict in verdicts} == set(EXPERIMENTS) - {"overview"}
-    assert [v["verdict"] for v in verdicts if v["experiment"] == "imagenet-ood"] == [NOT_TESTABLE]
+    assert [v["verdict"] for v in verdicts if v["experiment"] == "imagenet-ood"] == [NOT_JUDGED]
     for record in json.loads((done / "results.json").read_text()):
         assert record["provenance"]["torch"]
         assert record["provenance"]["seconds"] > 0
@@ -59,16 +59,16 @@ def test_what_it_leaves(done: Path) -> None:
 
 @GROUP
 def test_what_must_hold_at_any_scale(done: Path) -> None:
-    """Theorems, which no scale can spoil."""
+    """Theorems, which no scale can spoil; nothing else is judged at this one."""
     verdicts = {v["name"]: v["verdict"] for v in json.loads((done / "claims.json").read_text())["claims"]}
-    for name in (
-        "Mixup has no effect on linear least squares",
-        "the Mixup risk of linear models, corrected constants",
-        "the entropy bound",
-        "the expansion becomes exact as α → 0 (corrected)",
-    ):
-        assert verdicts[name] == REPRODUCED
-    assert verdicts["the Mixup risk of linear models, constants as printed"] == NOT_REPRODUCED
+    theorems = {
+        "Mixup has no effect on linear least squares": SUPPORTED,
+        "the Mixup risk of linear models, corrected constants": SUPPORTED,
+        "the Mixup risk of linear models, constants as printed": CONTRADICTED,
+        "the entropy bound": SUPPORTED,
+        "label smoothing raises the entropy of predictions": SUPPORTED,
+    }
+    assert {name: verdict for name, verdict in verdicts.items() if verdict != NOT_JUDGED} == theorems
 
 
 @GROUP
@@ -87,7 +87,7 @@ def test_sizes_can_be_changed_and_are_told(tmp_path: Path) -> None:
     options = ["two-moons", "--scale", "smoke", "--set", "repetitions=2", "--set", "steps=10", "--out", str(tmp_path)]
     finished = mixreg(*options, "--json")
     assert finished.returncode == 0, finished.stderr
-    assert {verdict["verdict"] for verdict in json.loads(finished.stdout)["claims"]} == {NOT_TESTABLE}
+    assert {verdict["verdict"] for verdict in json.loads(finished.stdout)["claims"]} == {NOT_JUDGED}
     page = (tmp_path / "report.html").read_text()
     assert "mixreg reproduce two-moons --scale smoke --set repetitions=2 --set steps=10" in page
     # What was drawn before stays in the report of its folder.
@@ -113,7 +113,7 @@ def test_sizes_can_be_changed_and_are_told(tmp_path: Path) -> None:
         (["least-squares", "--set", "samples=500"], "samples must be at most 442, got 500"),
         (["label-smoothing", "--set", "datasets=cifar10"], "unknown dataset 'cifar10'; known are iris"),
         (["terms", "--set", "data=mnist"], "unknown dataset 'mnist'; known are two-moons"),
-        (["ood", "--set", "model=mlp"], "model must be one of resnet34, lenet, got mlp"),
+        (["ood", "--set", "model=mlp"], "model must be one of resnet34, lenet, resnet9, got mlp"),
         (["ood", "--set", "corruptions=nowhere"], "nowhere is not a folder of corrupted images"),
         (["two-moons", "--set", "steps"], "--set takes SIZE=VALUE, got 'steps'"),
         (["terms", "--set", "moments=all"], "moments must be 'training set' or 'samples', got 'all'"),
@@ -175,7 +175,7 @@ def test_what_cannot_be_drawn_does_not_hide_the_rest(done: Path, tmp_path: Path)
     found = draw(tmp_path)
     assert found.undrawn == {
         "terms": ['its sizes make no sense: looks is like 2, got "many"'],
-        "ood": ["its sizes make no sense: model must be one of resnet34, lenet, got mlp"],
+        "ood": ["its sizes make no sense: model must be one of resnet34, lenet, resnet9, got mlp"],
         "rescaling": ["21 of 27 runs are not finished"],
     }
     assert (tmp_path / "figures" / "two-moons.png").exists()

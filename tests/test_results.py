@@ -3,9 +3,13 @@
 import json
 import re
 import shutil
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from mixreg.experiments.registry import EXPERIMENTS
 from mixreg.experiments.reproduce import draw
@@ -13,8 +17,7 @@ from mixreg.experiments.results import Results
 from mixreg.experiments.store import Run
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results"
-SIGNS = {"reproduced": "✓ reproduced", "not reproduced": "✗ not reproduced"}
+RESULTS, README = ROOT / "results", ROOT / "README.md"
 
 
 def stored() -> list[dict]:
@@ -34,16 +37,105 @@ def test_figures_and_verdicts_follow_from_the_stored_runs(tmp_path: Path, monkey
     for name in ("results.json", "experiments.json"):
         shutil.copy(RESULTS / name, tmp_path / name)
     found = draw(tmp_path)
-    assert json.loads((tmp_path / "claims.json").read_text())["claims"] == stored()
+    assert (tmp_path / "claims.json").read_text() == (RESULTS / "claims.json").read_text()
     kept = {path.name for path in (RESULTS / "figures").iterdir()}
     assert {path.name for path in found.figures} == kept
-    assert {f"{name}.png" for name in EXPERIMENTS if name != "imagenet-ood"} <= kept
+    planned = json.loads((RESULTS / "experiments.json").read_text())
+    assert {f"{name}.png" for name in planned} <= kept
+
+
+def in_words(parts: list[dict]) -> str:
+    """A verdict from those on its parts, without the code that wrote it."""
+    names = [part["verdict"] for part in parts]
+    if len(parts) == 1 and names[0] != "undecided":
+        return names[0]
+    if set(names) == {"supported"}:
+        return f"supported {len(parts)} of {len(parts)}"
+    if "contradicted" in names:
+        counted = [(name, names.count(name)) for name in ("contradicted", "supported", "undecided")]
+        return ", ".join(f"{name} {count}" for name, count in counted if count)
+    return f"undecided: {names.count('supported')} of {len(parts)} supported, {names.count('undecided')} undecided"
 
 
 def test_the_readme_tells_every_verdict() -> None:
-    rows = re.findall(r"^\| (.*?) \| (.*?) \| ([✓✗–] .*?) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    expected = [(c["name"], c["source"], SIGNS.get(c["verdict"], "– not testable here")) for c in stored()]
-    assert rows == expected
+    rows = re.findall(r"^\| (.*?) \| (.*?) \| ([✓✗?–] .*?) \|$", README.read_text(), re.MULTILINE)
+    assert [row[:2] for row in rows] == [(claim["name"], claim["source"]) for claim in stored()]
+    signs = {"supported": "✓", "contradicted": "✗", "undecided": "?"}
+    report = (RESULTS / "report.html").read_text()
+    for (_, _, told), claim in zip(rows, stored(), strict=True):
+        words, _, needed = told.partition(" (")
+        assert words == f"{signs[claim['verdict']]} {in_words(claim['parts'])}"
+        assert bool(needed) == (claim["verdict"] == "undecided")
+        # The report says the same, word by word.
+        assert f">{told}</span>" in report
+
+
+@pytest.fixture(scope="module")
+def readme() -> ModuleType:
+    """The script that writes README.md's section on results."""
+    spec = spec_from_file_location("readme", ROOT / "docs" / "readme.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_readmes_section_follows_from_the_results(readme: ModuleType) -> None:
+    assert readme.written(README.read_text()) == README.read_text()
+
+
+def test_no_number_of_the_section_is_typed_in(readme: ModuleType) -> None:
+    """Names aside: figures and tables of the paper, and a dataset."""
+    words = re.sub(r"\{\w+\}", "", readme.WORDS.read_text())
+    words = re.sub(r"Figures? \d( to \d)?|Table \d|CIFAR-10\b", "", words)
+    assert re.findall(r"\d+|½|¼|\b(?:three|ten|twenty|hundred|all ticks)\b", words) == []
+
+
+def test_numbers_of_the_section_by_another_way(readme: ModuleType) -> None:
+    """Some of them from the runs themselves."""
+    text = " ".join(README.read_text().partition(readme.START)[2].split())
+    runs = [r for r in json.loads((RESULTS / "results.json").read_text()) if r["kind"] == "regularised"]
+
+    def values(measure: str, predictor: str = "plain", **config) -> np.ndarray:
+        wanted = {"data": "cifar10", "method": "erm", "label_noise": 0.0} | config
+        others = ("dropout", "parseval", "label_smoothing")
+        found = [
+            r
+            for r in runs
+            if all(r["settings"]["config"].get(key) == value for key, value in wanted.items())
+            and not any(other in r["settings"]["config"] for other in others)
+        ]
+        found.sort(key=lambda r: r["settings"]["config"]["seed"])
+        assert [r["settings"]["config"]["seed"] for r in found] == [0, 1, 2]
+        return np.array([r["result"]["test"][predictor][measure] for r in found])
+
+    ece = values("ece").mean(), values("ece", "rescaled", method="mixup").mean()
+    assert f"the ECE from {100 * ece[0]:.0f} to {100 * ece[1]:.1f} %" in text
+    gain = 100 * (values("accuracy", method="mixup", label_noise=0.4) - values("accuracy", label_noise=0.4))
+    half = stats.sem(gain) * stats.t.ppf(0.975, 2)
+    assert f"{gain.mean():.1f} ± {half:.1f} points more accurate with 40 % of the labels flipped" in text
+    gap = 50 * abs(values("accuracy", "rescaled", method="mixup") - values("accuracy")).mean()
+    assert f"half of the gap between Mixup and ERM is {gap:.1f})" in text
+    verdicts = [claim["verdict"] for claim in stored()]
+    counts = [verdicts.count(name) for name in ("supported", "contradicted", "undecided")]
+    assert "Of {} claims {} are supported, {} contradicted and {} undecided".format(len(verdicts), *counts) in text
+
+
+def test_words_are_held_to_the_verdicts_they_were_written_for(readme: ModuleType) -> None:
+    claims = {claim["name"]: claim for claim in stored()}
+    changed = claims | {"Gaussian noise will do": {"verdict": "contradicted"}}
+    with pytest.raises(ValueError, match="'Gaussian noise will do' being supported, and it is contradicted"):
+        readme.check_words(changed)
+
+
+def test_what_the_readme_says_of_the_expansions() -> None:
+    """Of mean risks, up to α = 1."""
+    runs = [r for r in json.loads((RESULTS / "results.json").read_text()) if r["kind"] == "expansions"]
+    low = np.array(runs[0]["settings"]["alphas"]) <= 1
+    risks = {name: np.mean([r["result"][name] for r in runs], 0)[low] for name in ("exact", "modified", "unmixed")}
+    errors = [abs(risks[name] / risks["exact"] - 1).max() for name in ("modified", "unmixed")]
+    text = " ".join(README.read_text().split())
+    assert f"`mixreg reproduce expansions --scale paper`, {len(runs)} networks" in text
+    assert f"follow the exact risk to {np.ceil(100 * max(errors)):.0f} %" in text
 
 
 def test_nothing_tells_of_the_machine_it_was_made_on() -> None:

@@ -143,7 +143,11 @@ NET, X, Y = problem("cross_entropy")
         ((NET, X, torch.ones(9, 3, dtype=torch.float64)), ValueError, "sum to 1"),
         ((lambda z: z.sum(), X, Y), ValueError, "must return 1 outputs for 1 inputs"),
         ((lambda z: [z], X, Y), TypeError, "must return a tensor, got list"),
-        ((lambda z: NET(z) + (z[:, :1, 0] > 1e9) * 0, [X], Y), TypeError, "x must be a tensor, got list"),
+        (
+            (lambda z: NET(z) + (z[:, :1, 0] > 1e9) * 0, [X], Y),
+            TypeError,
+            "x must be a tensor, or a tuple or dict of tensors, got list",
+        ),
     ],
 )
 def test_wrong_input(arguments, error, message) -> None:

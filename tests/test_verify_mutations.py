@@ -26,7 +26,7 @@ HONEST = {
     "perturbed": risk.perturbed,
     "quadratic": risk.quadratic,
     "noise_regulariser": risk.noise_regulariser,
-    "terms": networks.terms,
+    "of_samples": networks.of_samples,
 }
 
 
@@ -41,10 +41,9 @@ def quadratic_of(change):
         return change(HONEST["quadratic"](*args, **kwargs))
 
     def inner(*args):
-        q, is_linear = HONEST["terms"](*args)
-        return change(q), is_linear
+        return change(HONEST["of_samples"](*args))
 
-    return [(risk, "quadratic", public), (networks, "terms", inner)]
+    return [(risk, "quadratic", public), (networks, "of_samples", inner)]
 
 
 def erm_for_the_expansion(monkeypatch) -> None:

@@ -11,6 +11,7 @@ from mixreg.commands.export import export
 from mixreg.commands.predict import predict
 from mixreg.commands.reproduce import reproduce
 from mixreg.commands.terminal import SafeGroup
+from mixreg.commands.terms import terms
 from mixreg.commands.train import train
 from mixreg.commands.verify import verify
 
@@ -21,7 +22,7 @@ def main() -> None:
     """Mixup done right: train with it, predict with it the way the theory says, see what it regularises."""
 
 
-for command in (train, evaluate, predict, export, reproduce, data, verify):
+for command in (train, evaluate, predict, export, terms, reproduce, data, verify):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def predict(
         click.echo(printable(f"{out}: {rows:,} rows, {finished.rule} predictions"), err=True)
 
 
-def _write(out: Path | None, texts: Iterator[str]) -> None:
+def _write(out: Path | None, texts: Iterator[bytes]) -> None:
     """To the terminal, or to a file that is whole or not there."""
     from mixreg._support.files import replacing
 
@@ -85,7 +85,7 @@ def _write(out: Path | None, texts: Iterator[str]) -> None:
         return
     with replacing(out) as file:
         for text in texts:
-            file.write(text.encode(errors="surrogateescape"))
+            file.write(text)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from mixreg.commands.errors import one_line_errors
 from mixreg.commands.terminal import PathType, printable, shown
 
 if TYPE_CHECKING:
-    from mixreg.experiments.claims import Claim
+    from mixreg.experiments.reproduce import Reproduction
     from mixreg.experiments.store import Run
     from mixreg.experiments.sweep import OnProgress, SweepProgress
 
@@ -119,7 +119,7 @@ def reproduce(
     if as_json:
         click.echo((out / "claims.json").read_text().rstrip())
     else:
-        _print_claims(found.claims)
+        _print_claims(found)
     for name, reasons in found.skipped.items():
         click.echo(printable(f"{name} was left out: {'; '.join(reasons)}."), err=True)
     for path in found.figures:
@@ -230,20 +230,25 @@ def _described(run: Run) -> str:
     return printable(" ".join([run.kind, *words]))
 
 
-def _print_claims(claims: list[Claim]) -> None:
+def _print_claims(found: Reproduction) -> None:
+    """Claims with their verdicts, each above its parts if there are several; then what was run, beside the paper."""
     from rich.console import Console
     from rich.table import Table
 
-    from mixreg.experiments.claims import NOT_REPRODUCED, REPRODUCED
-    from mixreg.experiments.summary import difference, p_value
+    from mixreg.experiments.summary import part_row
+    from mixreg.experiments.verdicts import CONTRADICTED, SUPPORTED, marked
 
-    colours = {REPRODUCED: "green", NOT_REPRODUCED: "red"}
-    table = Table("claim", "measured", "difference", "p", "verdict")
-    for claim in claims:
-        for index, part in enumerate(claim.parts):
-            colour = colours.get(part.verdict, "yellow")
-            name = shown("" if index else claim.name)
-            table.add_row(name, shown(part.about), difference(part), p_value(part), shown(part.verdict, colour))
-        if not claim.parts:
-            table.add_row(shown(claim.name), shown(claim.statement), "", "", shown(claim.verdict, "yellow"))
+    colours = {SUPPORTED: "green", CONTRADICTED: "red"}
+    table = Table("claim", "measured", "difference", "p, corrected", "verdict")
+    for claim in found.claims:
+        if len(claim.parts) != 1:
+            told = shown(marked(claim.verdict, claim.words), colours.get(claim.verdict, "yellow"))
+            table.add_row(shown(claim.name), shown(claim.statement), "", "", told)
+        for part, verdict in zip(claim.parts, claim.verdicts, strict=True):
+            *cells, words = part_row(part, verdict)
+            name = claim.name if len(claim.parts) == 1 else ""
+            coloured = shown(words, colours.get(verdict.name, "yellow"))
+            table.add_row(shown(name), *(shown(cell) for cell in cells), coloured)
     Console(width=160).print(table)
+    for name, scale in found.scales.items():
+        click.echo(printable(f"{name}, beside the paper: {scale}."))

@@ -103,12 +103,16 @@ def _help() -> str:
 )
 @click.option("--temperature", is_flag=True, help="Fitted and tempered rows in metrics.json, too.")
 @click.option("--evaluate-every", default=1, show_default=True, help="Epochs between evaluations on the test set.")
+@click.option("--terms-every", default=0, metavar="EPOCHS", help="Measure the terms of Theorem 3 so often; 0: never.")
 @click.option("--checkpoint-seconds", default=30.0, show_default=True, help="How often to save.")
 @click.option("--accelerator", default="auto", show_default=True, help="Lightning Fabric's: cpu, cuda, mps, …")
 @click.option("--devices", default="1", show_default=True, help="Processes or devices per node.")
 @click.option("--nodes", default=1, show_default=True, help="Machines.")
 @click.option("--strategy", default="auto", show_default=True, help="Lightning Fabric's: auto, ddp, …")
 @click.option("--workers", default=2, show_default=True, help="Processes that read images from folders.")
+@click.option(
+    "--compile", "compiles", is_flag=True, help="Compile the network for its training steps; last digits change."
+)
 @click.option("--quiet", is_flag=True, help="No progress bar, no lines.")
 @one_line_errors
 def train(
@@ -117,16 +121,22 @@ def train(
     given_options: tuple[str, ...],
     temperature: bool,
     evaluate_every: int,
+    terms_every: int,
     checkpoint_seconds: float,
     accelerator: str,
     devices: str,
     nodes: int,
     strategy: str,
     workers: int,
+    compiles: bool,
     quiet: bool,
     **settings: Any,
 ) -> None:
-    for name, value, least in (("evaluate-every", evaluate_every, 1), ("workers", workers, 0)):
+    for name, value, least in (
+        ("evaluate-every", evaluate_every, 1),
+        ("workers", workers, 0),
+        ("terms-every", terms_every, 0),
+    ):
         if value < least:
             raise click.UsageError(f"--{name} must be at least {least}, got {value}.")
     if not checkpoint_seconds >= 0:
@@ -138,9 +148,9 @@ def train(
     from mixreg.training.run import train as train_run
 
     count = int(devices) if devices.isdigit() else devices
-    engine = Engine(accelerator, count, nodes, strategy, workers)
+    engine = Engine(accelerator, count, nodes, strategy, workers, compiles)
     try:
-        is_new = train_run(config, out, engine, _display(quiet), checkpoint_seconds, evaluate_every)
+        is_new = train_run(config, out, engine, _observer(quiet, terms_every), checkpoint_seconds, evaluate_every)
     finally:
         _leave_other_processes()
     if temperature and is_new is not None:
@@ -177,12 +187,20 @@ def _print_scores(out: Path) -> None:
     click.echo(printable(f"Next: mixreg evaluate {out}"))
 
 
-def _display(quiet: bool) -> Observer | None:
-    from mixreg.commands.progress import Bar, Lines
+def _observer(quiet: bool, terms_every: int) -> Observer | None:
+    """Who is told how it goes, and measures terms if that is asked for."""
+    from mixreg.training.observer import Observers
 
-    if quiet:
-        return None
-    return Bar() if sys.stderr is not None and sys.stderr.isatty() else Lines()
+    found: list[Observer] = []
+    if not quiet:
+        from mixreg.commands.progress import Bar, Lines
+
+        found.append(Bar() if sys.stderr is not None and sys.stderr.isatty() else Lines())
+    if terms_every:
+        from mixreg.training.watched_terms import WatchedTerms
+
+        found.append(WatchedTerms(terms_every))
+    return Observers(*found) if found else None
 
 
 def _add_tempered(out: Path, config: Config) -> None:

@@ -53,7 +53,7 @@ def verify(model: str | None, data: Path | None, alpha: float | None, loss: str 
         )
     from mixreg.verify import checks
 
-    arguments = () if model is None or data is None else (_network(model), *_load_data(data))
+    arguments = () if model is None or data is None else (load_network(model), *load_arrays(data))
     rows = list(
         _with_progress(checks(*arguments, alpha=alpha, loss="cross_entropy" if loss is None else loss), as_json)
     )
@@ -69,7 +69,8 @@ def verify(model: str | None, data: Path | None, alpha: float | None, loss: str 
         raise click.exceptions.Exit(1)
 
 
-def _network(model: str) -> Any:
+def load_network(model: str) -> Any:
+    """The network that `MODULE:FACTORY` returns."""
     from torch import nn
 
     from mixreg._support.references import load_reference
@@ -117,7 +118,8 @@ def _print_rows(rows: list[Row]) -> None:
     console.print(f"{len(rows) - failed} of {len(rows)} statements hold.")
 
 
-def _load_data(path: Path) -> tuple[Any, Any]:
+def load_arrays(path: Path) -> tuple[Any, Any]:
+    """x and y of an .npz file, as tensors."""
     import torch
 
     from mixreg.data.arrays import DataError, read_npz

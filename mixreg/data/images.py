@@ -2,6 +2,10 @@
 
 Only the formats named here are decoded, all of them by Pillow itself: among its others is one that starts a PostScript
 interpreter. Of 16 bits the upper 8 are taken (as Pillow does with colours); of several frames or pages, the first.
+
+Where only a crop is wanted, a JPEG is decoded at the scale of 1/d, d ∈ {1, 2, 4, 8}, that serves it: pixel i of what is
+decoded covers the pixels d i … d i + d − 1 of a row. The last of a row may reach beyond the picture, and is the first
+when the picture is turned upright by a reflection of that axis.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 from PIL import ExifTags, Image
+
+from mixreg.data.crops import Chooser
 
 FORMATS = {
     "BMP": (".bmp",),
@@ -41,6 +47,8 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+# Orientations that exchange width and height, and those whose undoing reverses rows or columns.
+_ON_ITS_SIDE, _REVERSES_X, _REVERSES_Y = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 
 
 def begins_like_a_picture(path: Path) -> bool:
@@ -54,14 +62,51 @@ def begins_like_a_picture(path: Path) -> bool:
 
 def read_rgb(source: Path | bytes, formats: Sequence[str] = tuple(FORMATS)) -> Image.Image:
     """The picture of a file, or of a file's content. Decoders raise almost anything for files that are broken."""
+    with _opened(source, formats) as opened:
+        opened.load()
+        image = _upright(opened)
+        return image.copy() if image is opened else image
+
+
+def read_crop(source: Path | bytes, choose: Chooser, formats: Sequence[str] = tuple(FORMATS)) -> Image.Image:
+    """A crop of a picture; `choose` is asked once, with the width and height of the upright picture."""
+    with _opened(source, formats) as opened:
+        # Elsewhere the orientation may stand behind the pixels, and there is only one scale.
+        if opened.format != "JPEG":
+            opened.load()
+            image = _upright(opened)
+            return choose(*image.size).of(image)
+        orientation = _orientation(opened)
+        width, height = opened.size[::-1] if orientation in _ON_ITS_SIDE else opened.size
+        crop = choose(width, height)
+        divisor = _draft(opened, crop.divisor)
+        image = _upright(opened)
+        if divisor > 1:
+            x = image.width - width / divisor if orientation in _REVERSES_X else 0
+            y = image.height - height / divisor if orientation in _REVERSES_Y else 0
+            crop = crop.of_reduced(divisor, x, y)
+        return crop.of(image)
+
+
+def _opened(source: Path | bytes, formats: Sequence[str]) -> Image.Image:
     with warnings.catch_warnings():
         # From 89 million pixels on Pillow warns, from 179 million on it refuses.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        opened = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=list(formats))
-    with opened:
-        opened.load()
-        turn = _UPRIGHT.get(_orientation(opened))
-        image = _eight_bits(opened).convert("RGB")
+        return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=list(formats))
+
+
+def _draft(opened: Image.Image, divisor: int) -> int:
+    """Let the sides of a JPEG be divided by `divisor`; by how much they are."""
+    width, height = opened.size
+    drafted = opened.draft("RGB", (width // divisor, height // divisor)) if divisor > 1 else None
+    return 1 if drafted is None else round(width / drafted[1][2])
+
+
+def _upright(opened: Image.Image) -> Image.Image:
+    """Red, green and blue, upright; the picture itself, not a copy, if it is so already."""
+    turn = _UPRIGHT.get(_orientation(opened))
+    image = _eight_bits(opened)
+    image = image if image.mode == "RGB" else image.convert("RGB")
     return image if turn is None else image.transpose(turn)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -199,12 +202,24 @@ def two_moons(seed: int = 0, samples: int = 300, noise: float = 0.01) -> Dataset
     return checked("two-moons", Split(x[:half], y[:half]), Split(x[half:], y[half:]))
 
 
-def digits() -> Dataset:
-    """scikit-learn's 1,797 handwritten digits, 8 × 8 grey values from 0 to 16; every fifth is for testing."""
+def _digits_table() -> np.ndarray[Any, Any]:
+    """One row for each digit: 64 grey values and its class."""
+    spec = find_spec("sklearn")
+    path = Path(spec.origin if spec is not None and spec.origin else "").parent / "datasets/data/digits.csv.gz"
+    if path.is_file():
+        # Its file alone: `load_digits` brings all of scikit-learn and SciPy along, which takes longer than a short run.
+        with gzip.open(path, "rt", encoding="ascii") as lines:
+            return np.loadtxt(lines, delimiter=",")
     from sklearn.datasets import load_digits
 
-    bunch = load_digits()
-    x, y = bunch.images.astype(np.float32)[:, None] / 16, bunch.target
+    values, classes = load_digits(return_X_y=True)
+    return np.column_stack([values, classes])
+
+
+def digits() -> Dataset:
+    """scikit-learn's 1,797 handwritten digits, 8 × 8 grey values from 0 to 16; every fifth is for testing."""
+    table = _digits_table()
+    x, y = table[:, :-1].reshape(-1, 1, 8, 8).astype(np.float32) / 16, table[:, -1].astype(np.int64)
     is_test = np.arange(len(y)) % 5 == 0
     return checked("digits", Split(x[~is_test], y[~is_test]), Split(x[is_test], y[is_test]))
 

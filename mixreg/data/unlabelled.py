@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
-from PIL import Image
 
+from mixreg.data.crops import fitting
 from mixreg.data.errors import DataError
 from mixreg.data.folders import images_in
 from mixreg.data.formats import naming
 from mixreg.data.images import ENDINGS as PICTURES
-from mixreg.data.images import read_rgb
+from mixreg.data.images import read_crop
 from mixreg.data.tables import ENDINGS as TABLES
 from mixreg.data.tables import chunks_of, matrix
 
@@ -31,9 +32,10 @@ BYTES = 1 << 26
 
 
 class Part(NamedTuple):
-    """names: what rows are called; x: n × … features (float32), or n × height × width × channels bytes; its file."""
+    """names: what rows are called, or their numbers; x: n × … features (float32), or n × height × width × channels
+    bytes; its file."""
 
-    names: list[str]
+    names: list[str] | range
     x: np.ndarray
     source: str
 
@@ -88,21 +90,11 @@ def _pictures(paths: Sequence[Path], shape: tuple[int, ...], is_images: bool) ->
     images = []
     for path in paths:
         with naming(path):
-            image = _fitted(read_rgb(path), shape[2], shape[1])
+            image = read_crop(path, partial(fitting, shape=(shape[2], shape[1])))
             images.append(
                 np.asarray(image if shape[0] == 3 else image.convert("L")).reshape(shape[1], shape[2], shape[0])
             )
     return Part([str(path) for path in paths], np.stack(images), str(paths[0]))
-
-
-def _fitted(image: Image.Image, width: int, height: int) -> Image.Image:
-    """The middle of a picture at a size; as it is, if it has that size."""
-    if image.size == (width, height):
-        return image
-    scale = max(width / image.size[0], height / image.size[1])
-    w, h = width / scale, height / scale
-    left, top = (image.size[0] - w) / 2, (image.size[1] - h) / 2
-    return image.resize((width, height), Image.Resampling.BILINEAR, (left, top, left + w, top + h))
 
 
 def _table(path: Path, shape: tuple[int, ...], features: Sequence[str]) -> Iterator[Part]:
@@ -112,7 +104,7 @@ def _table(path: Path, shape: tuple[int, ...], features: Sequence[str]) -> Itera
         x = matrix(columns, features or list(columns), str(path))
         if x.shape[1:] != shape:
             raise DataError(f"{path} has {x.shape[1]} columns of features, the network takes {shape}")
-        yield Part([str(row + k) for k in range(len(x))], x, str(path))
+        yield Part(range(row, row + len(x)), x, str(path))
         row += len(x)
     if row == 0:
         raise DataError(f"{path} holds no rows")
@@ -127,7 +119,7 @@ def _arrays(path: Path) -> Iterator[Part]:
         with archive.open(f"{chosen}.npy") as file:
             row = 0
             for x in _rows(file):
-                yield Part([str(row + k) for k in range(len(x))], x, str(path))
+                yield Part(range(row, row + len(x)), x, str(path))
                 row += len(x)
 
 

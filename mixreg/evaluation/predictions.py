@@ -11,14 +11,17 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from mixreg._support.tasks import CLASSES
 from mixreg.data.errors import DataError
 from mixreg.data.unlabelled import Part
+from mixreg.evaluation.text_rows import fractions, joined, texts, whole_numbers
 from mixreg.training.finished import FinishedRun
 
 # Digits of a float32.
@@ -51,16 +54,32 @@ class Writer:
         if probabilities:
             self.columns += [f"p({name})" for name in names]
 
-    def header(self) -> str:
+    def header(self) -> bytes:
         """Before the first row."""
-        return self._csv([self.columns]) if self.format == "csv" else ""
+        return _csv([self.columns]) if self.format == "csv" else b""
 
-    def text(self, part: Part, outputs: Tensor) -> str:
+    def text(self, part: Part, outputs: Tensor) -> bytes:
         """The rows of a part."""
-        rows = zip(part.names, *self._cells(outputs), strict=True)
+        is_plain = self.run.trained.targets.task == CLASSES and not self.probabilities
+        if self.format == "csv" and is_plain and isinstance(part.names, range):
+            return self._numbered_classes(part.names, outputs)
+        rows = zip(map(str, part.names), *self._cells(outputs), strict=True)
         if self.format == "csv":
-            return self._csv(rows)
-        return "".join(json.dumps(dict(self._values(row))) + "\n" for row in rows)
+            return _csv(rows)
+        return "".join(json.dumps(dict(self._values(row))) + "\n" for row in rows).encode()
+
+    def _numbered_classes(self, names: range, outputs: Tensor) -> bytes:
+        """What most files hold: number, class and probability."""
+        decided = self.run.decisions(outputs)
+        p = self.run.probabilities(outputs).gather(1, decided.unsqueeze(1)).squeeze(1)
+        columns = (whole_numbers(np.arange(names.start, names.stop)), texts(self._quoted, decided.numpy()))
+        return joined([*columns, fractions(p.numpy())])
+
+    @cached_property
+    def _quoted(self) -> list[str]:
+        """The names of classes as cells of a CSV file."""
+        # Beside an empty cell: alone, an empty one would be quoted.
+        return [_csv([[name, ""]]).decode(errors="surrogateescape")[:-2] for name in self.run.classes]
 
     def _values(self, row: Iterable[str]) -> Iterator[tuple[str, Any]]:
         """The cells of a row by column, those that are numbers as numbers."""
@@ -76,17 +95,18 @@ class Writer:
         if task == CLASSES and p is not None:
             names = run.classes
             yield [names[k] for k in decided.tolist()]
-            yield _texts(p.gather(1, decided.unsqueeze(1)).squeeze(1))
+            of_class = p.gather(1, decided.unsqueeze(1)).squeeze(1)
+            yield joined([fractions(of_class.numpy())]).decode().split()
         else:
             yield from (_texts(column) for column in decided.unbind(1))
         if self.probabilities and p is not None:
             yield from (_texts(column) for column in p.unbind(1))
 
-    @staticmethod
-    def _csv(rows: Iterable[Iterable[Any]]) -> str:
-        buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="\n").writerows(rows)
-        return buffer.getvalue()
+
+def _csv(rows: Iterable[Iterable[Any]]) -> bytes:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    return buffer.getvalue().encode(errors="surrogateescape")
 
 
 def _texts(column: Tensor) -> list[str]:
@@ -98,7 +118,7 @@ def _texts(column: Tensor) -> list[str]:
 
 def predicted(
     run: FinishedRun, parts: Iterable[Part], writer: Writer, progress: Callable[[int], None] = lambda rows: None
-) -> Iterator[str]:
+) -> Iterator[bytes]:
     """The text of all parts, one after another; `progress` is told how many rows each had."""
     yield writer.header()
     for part in parts:

@@ -1,41 +1,66 @@
-"""The runs that Figures 4, 5 and 6 share: ERM, and Mixup for several α, each evaluated plain and rescaled.
+"""The runs that Figures 4, 5 and 6 share: ERM, and Mixup for several α, each measured plain, rescaled and fitted.
 
-ERM is evaluated rescaled for every α too. The paper's networks are ResNet-34 (CIFAR) and ResNet-50 (ImageNet) with the
-schedules of `mixreg.training.config.PRESETS`. The paper names no augmentation for CIFAR; none is used here.
+ERM is measured rescaled for every α too. The paper's networks are ResNet-34 (CIFAR) and ResNet-50 (ImageNet) with the
+schedules of `mixreg.training.config.PRESETS`. The paper names no augmentation for CIFAR; none is used here. A tenth of
+the training images is held out, to fit strengths and temperatures on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mixreg.data.registry import IMAGENET
 from mixreg.experiments.experiment import Results, Run, Sizes
+from mixreg.experiments.predictors import refreshed, rescaled_name
 from mixreg.experiments.requirements import is_at_hand, missing_for_training
 from mixreg.experiments.sizes import SizesError
 from mixreg.report.curves import mean_curve
 from mixreg.training.config import PRESETS
+from mixreg.training.held_out_fit import FITTED, PLAIN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MEASURES = {"accuracy": "accuracy", "cross_entropy": "cross-entropy", "ece": "ECE"}
 _NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "imagenet": "ImageNet", "digits-32": "digits"}
-_PRESETS = {"resnet34": "cifar-resnet34", "lenet": "cifar-lenet"}
-_NETWORKS = {"lenet": "LeNet", "resnet34": "ResNet-34"}
+_PRESETS = {"resnet34": "cifar-resnet34", "lenet": "cifar-lenet", "resnet9": "cifar-resnet9"}
+_NETWORKS = {"lenet": "LeNet", "resnet34": "ResNet-34", "resnet9": "ResNet-9"}
 # The paper repeats ImageNet less often.
 _MOST_ON_IMAGENET = 5
+# Networks with batch normalisation, whose statistics can be refreshed.
+_NORMALISED = ("resnet34", "resnet9")
+# Evaluations on test data along a run.
+_LOOKS = 4
+# α of the networks that are kept, of the first repetition; 0 is ERM.
+_KEPT = (0.0, 0.25, 1.0)
 _ALPHAS = [0.1, 0.25, 0.5, 1.0, 2.0]
-# Curves over α: which networks (of ERM or of Mixup), which prediction, how they are drawn.
-_CURVES = (
-    ("ERM", False, False, {"color": "C7"}),
-    ("ERM, rescaled", False, True, {"color": "C7", "linestyle": "--"}),
-    ("Mixup", True, False, {"color": "C3"}),
-    ("Mixup, rescaled", True, True, {"color": "C3", "linestyle": "--"}),
-)
+_ERM, _MIXUP = {"color": "C7"}, {"color": "C3"}
+
+
+class Curve(NamedTuple):
+    """A curve over α: of Mixup's networks or of ERM's, as which predictor, and how it is drawn."""
+
+    name: str
+    is_mixup: bool
+    predictor: Callable[[float], str]
+    style: dict[str, Any]
+
+
+def _plain(alpha: float) -> str:
+    return PLAIN
+
+
+def _fitted(alpha: float) -> str:
+    return FITTED
+
+
+def _refreshed(alpha: float) -> str:
+    return refreshed(rescaled_name(alpha))
+
 
 # A measure of the networks of one α (0 is ERM) by one predictor ("plain", or the α it is rescaled for); the first
 # dimension are repetitions.
@@ -44,7 +69,9 @@ Values = Callable[[float, str], np.ndarray]
 
 def sizes_at(scale: str) -> dict[str, Any]:
     """Digits as pictures where CIFAR is not at hand (and always for a smoke test)."""
-    paper = {"model": "resnet34", "epochs": 200, "repetitions": 10, "images": 10000, "corruptions": "generated"}
+    paper = {"model": "resnet34", "epochs": 200, "images": 10000, "corruptions": "generated"}
+    # Of the first dataset, of the others, and on corrupted images.
+    paper |= {"repetitions": 10, "others": 10, "corrupted": 10}
     if scale == "paper":
         at_hand = [IMAGENET] if is_at_hand(IMAGENET) else []
         return paper | {"datasets": ["cifar10", "cifar100", *at_hand], "alphas": _ALPHAS}
@@ -52,7 +79,7 @@ def sizes_at(scale: str) -> dict[str, Any]:
     if scale == "smoke":
         return small | {"datasets": ["digits-32"], "alphas": [0.5, 2.0], "epochs": 1, "repetitions": 2, "images": 20}
     cifar = [name for name in ("cifar10", "cifar100") if is_at_hand(name)]
-    small |= {"alphas": [0.25, 1.0, 4.0], "repetitions": 3}
+    small |= {"alphas": [0.25, 1.0, 4.0], "repetitions": 3, "others": 3}
     if cifar:
         return small | {"datasets": cifar, "epochs": 4, "images": 300}
     return small | {"datasets": ["digits-32"], "epochs": 20, "images": 100}
@@ -67,21 +94,30 @@ def _run(sizes: Sizes, data: str, alpha: float, seed: int) -> Run:
         "alpha": alpha or 1.0,
         "epochs": sizes["epochs"],
         "augment": "none",
-        "holdout": 0.0,
+        "holdout": 0.1,
         "seed": seed,
     }
-    settings: dict[str, Any] = {"rescale": [alpha] if alpha > 0 else list(sizes["alphas"])}
+    settings: dict[str, Any] = {"rescale": [alpha] if alpha > 0 else list(sizes["alphas"]), "fit": True}
+    settings["evaluate_every"] = max(1, sizes["epochs"] // _LOOKS)
     if data == IMAGENET:
         config |= PRESETS["imagenet-resnet50"] | {"augment": "standard", "epochs": sizes["epochs"]}
     else:
-        config |= {key: PRESETS[_PRESETS[sizes["model"]]][key] for key in ("lr", "drops")}
-        settings["corruptions"] = {"source": sizes["corruptions"], "images": sizes["images"]}
+        preset = PRESETS[_PRESETS[sizes["model"]]]
+        config |= {key: preset[key] for key in ("lr", "drops", "schedule", "nesterov") if key in preset}
+        if seed < sizes["corrupted"]:
+            own = [rescaled_name(alpha), FITTED] if alpha > 0 else []
+            if own and sizes["model"] in _NORMALISED:
+                own.append(refreshed(rescaled_name(alpha)))
+            shown = {"source": sizes["corruptions"], "images": sizes["images"], "predictors": [PLAIN, *own]}
+            settings["corruptions"] = shown
+        if seed == 0 and alpha in _KEPT:
+            settings["keep"] = f"{data}-{sizes['model']}-{f'mixup{alpha:g}' if alpha > 0 else 'erm'}"
     return Run("training", {"config": config, **settings})
 
 
 def _repetitions(sizes: Sizes, data: str) -> int:
     """How often a dataset's runs are repeated."""
-    asked: int = sizes["repetitions"]
+    asked: int = sizes["repetitions"] if data == sizes["datasets"][0] else sizes["others"]
     return min(asked, _MOST_ON_IMAGENET) if data == IMAGENET else asked
 
 
@@ -91,9 +127,8 @@ def runs(sizes: Sizes) -> list[Run]:
         raise SizesError(_unknown_model(sizes))
     return [
         _run(sizes, data, alpha, seed)
-        for seed in range(sizes["repetitions"])
         for data in sizes["datasets"]
-        if seed < _repetitions(sizes, data)
+        for seed in range(_repetitions(sizes, data))
         for alpha in (0.0, *sizes["alphas"])
     ]
 
@@ -108,13 +143,25 @@ def select(results: Results, data: str, alpha: float) -> list[dict[str, Any]]:
 def gain(values: Values, measure: str, alpha: float, of_erm: bool = False) -> np.ndarray:
     """How much better the prediction rescaled for α is than the plain one, of Mixup's networks or ERM's."""
     sign, trained = 1 if measure == "accuracy" else -1, 0.0 if of_erm else alpha
-    return sign * (values(trained, f"{alpha:g}") - values(trained, "plain"))
+    return sign * (values(trained, rescaled_name(alpha)) - values(trained, PLAIN))
 
 
-def plot_over_alpha(axes: Axes, alphas: list[float], values: Values, title: str) -> None:
-    """ERM and Mixup, plain and rescaled; `values` are repetitions."""
-    for name, is_mixup, is_rescaled, style in _CURVES:
-        columns = [values(alpha if is_mixup else 0.0, f"{alpha:g}" if is_rescaled else "plain") for alpha in alphas]
+def curves(sizes: Sizes, of_rescaled_erm: bool = True) -> list[Curve]:
+    """ERM and Mixup, plain and rescaled, and Mixup with refreshed statistics and fitted."""
+    found = [Curve("ERM", False, _plain, _ERM)]
+    if of_rescaled_erm:
+        found.append(Curve("ERM, rescaled", False, rescaled_name, _ERM | {"linestyle": "--"}))
+    found.append(Curve("Mixup", True, _plain, _MIXUP))
+    found.append(Curve("Mixup, rescaled", True, rescaled_name, _MIXUP | {"linestyle": "--"}))
+    if sizes["model"] in _NORMALISED:
+        found.append(Curve("Mixup, rescaled, refreshed", True, _refreshed, _MIXUP | {"linestyle": "-."}))
+    return [*found, Curve("Mixup, fitted", True, _fitted, {"color": "C0", "linestyle": "--"})]
+
+
+def plot_over_alpha(axes: Axes, alphas: list[float], values: Values, title: str, shown: list[Curve]) -> None:
+    """These curves; `values` are repetitions."""
+    for name, is_mixup, predictor, style in shown:
+        columns = [values(alpha if is_mixup else 0.0, predictor(alpha)) for alpha in alphas]
         mean_curve(axes, alphas, np.stack(columns, 1), name, marker=".", **style)
     axes.set(xscale="log", xlabel="α", title=title)
     axes.set_xticks(alphas, [f"{alpha:g}" for alpha in alphas])
@@ -153,5 +200,8 @@ def caption(sizes: Sizes) -> str:
 
 
 def _schedule(preset: str, sizes: Sizes) -> str:
-    drops = ", ".join(f"{drop:.0%}" for drop in PRESETS[preset]["drops"])
-    return f"SGD with learning rate {PRESETS[preset]['lr']:g}, divided by 10 after {drops} of {sizes['epochs']} epochs"
+    settings, epochs = PRESETS[preset], sizes["epochs"]
+    if settings.get("schedule") == "one-cycle":
+        return f"SGD with one cycle of learning rates up to {settings['lr']:g} in {epochs} epochs"
+    drops = ", ".join(f"{drop:.0%}" for drop in settings["drops"])
+    return f"SGD with learning rate {settings['lr']:g}, divided by 10 after {drops} of {epochs} epochs"

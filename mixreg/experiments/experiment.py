@@ -59,6 +59,8 @@ class Experiment:
         table: the same as numbers, mean ± 95 % interval over repetitions.
         claims: verdicts from the same.
         missing: what stands in the way at these sizes, in sentences; nothing, as a rule.
+        unlike: how it differs from what the paper measured, whatever its sizes; nothing, as a rule.
+        paper_sizes: sizes of the paper that its scale has only where data is at hand.
         earlier: sizes that plans of earlier versions do not name, as these versions had them.
     """
 
@@ -73,6 +75,8 @@ class Experiment:
     table: Callable[[Results, Sizes], Table]
     claims: Callable[[Results, Sizes], list[Claim]]
     missing: Callable[[Sizes], list[str]] = _nothing_missing
+    unlike: str = ""
+    paper_sizes: Mapping[str, Any] = field(default_factory=dict)
     earlier: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

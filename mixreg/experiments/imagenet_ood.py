@@ -192,4 +192,5 @@ EXPERIMENT = Experiment(
     table=table,
     claims=claims,
     missing=missing,
+    paper_sizes={"sets": list(_SETS)},
 )

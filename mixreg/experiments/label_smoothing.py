@@ -178,5 +178,6 @@ EXPERIMENT = Experiment(
     figure=figure,
     table=table,
     claims=claims,
+    unlike="not measured in the paper",
     missing=missing,
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from mixreg.data.registry import IMAGENET
 from mixreg.experiments import alpha_runs, trained
-from mixreg.experiments.alpha_runs import MEASURES, Values, gain, plot_over_alpha, shown_name
+from mixreg.experiments.alpha_runs import MEASURES, Values, curves, gain, plot_over_alpha, shown_name
 from mixreg.experiments.claims import Comparison, is_positive
 from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
 from mixreg.report.curves import mean_curve, new_figure
@@ -38,7 +38,7 @@ def _by_severity(results: Results, data: str, measure: str) -> Values:
     """A measure under corruption: repetitions × severities."""
 
     def values(alpha: float, predictor: str) -> np.ndarray:
-        found = alpha_runs.select(results, data, alpha)
+        found = [one for one in alpha_runs.select(results, data, alpha) if "corruptions" in one]
         return np.array([[one["corruptions"][predictor][s][measure] for s in _SEVERITIES] for one in found])
 
     return values
@@ -75,7 +75,8 @@ def figure(results: Results, sizes: Sizes) -> Figure:
         for column, (measure, label) in enumerate(MEASURES.items()):
             above, below = axes[2 * index, column], axes[2 * index + 1, column]
             values = _over_severities(results, data, measure)
-            plot_over_alpha(above, alphas, values, f"{name}, corrupted: {label}")
+            shown = curves(sizes, of_rescaled_erm=False)
+            plot_over_alpha(above, alphas, values, f"{name}, corrupted: {label}", shown)
             for alpha, shade, rows in zip(alphas, shades, _gains(results, sizes, data, measure), strict=True):
                 mean_curve(below, range(1, 6), rows, f"α = {alpha:g}", color=shade, marker=".")
             below.axhline(0, color="black", linewidth=0.8)
@@ -143,4 +144,5 @@ EXPERIMENT = Experiment(
     table=table,
     claims=claims,
     missing=alpha_runs.missing,
+    paper_sizes={"datasets": ["cifar10", "cifar100"]},
 )

@@ -176,4 +176,5 @@ EXPERIMENT = Experiment(
     figure=figure,
     table=table,
     claims=claims,
+    unlike="a mixture of our own",
 )

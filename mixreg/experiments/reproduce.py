@@ -27,7 +27,7 @@ from mixreg.experiments.claims import Claim
 from mixreg.experiments.experiment import Experiment
 from mixreg.experiments.registry import EXPERIMENTS, find_experiments, is_own, kinds_of
 from mixreg.experiments.results import Results
-from mixreg.experiments.sizes import SCALES, SizesError, changed, check_sizes
+from mixreg.experiments.sizes import JUDGED_SCALES, SCALES, SizesError, changed, check_sizes
 from mixreg.experiments.store import Store
 from mixreg.experiments.summary import Chapter, write_report
 from mixreg.experiments.sweep import OnProgress, SweepError, Workers, sweep
@@ -41,7 +41,8 @@ class Reproduction:
     """What a folder holds after a command.
 
     Attributes:
-        claims: the verdicts.
+        claims: with their verdicts.
+        scales: what differs from the paper, by experiment.
         figures: their files.
         report: the page.
         skipped: experiments that were not asked for, or for which something is not at hand: why.
@@ -49,6 +50,7 @@ class Reproduction:
     """
 
     claims: list[Claim]
+    scales: dict[str, str]
     figures: list[Path]
     report: Path
     skipped: dict[str, list[str]]
@@ -191,10 +193,13 @@ def draw(out: Path, own: Sequence[str] = ()) -> Reproduction:
         for c in chapters
         for claim in c.claims
     ]
-    write_json(out / "claims.json", {"claims": verdicts})
+    drawn = {c.experiment.name: c for c in chapters if not c.lacking}
+    scales = {name: {"paper": c.experiment.paper, "against_paper": c.scale} for name, c in drawn.items()}
+    write_json(out / "claims.json", {"claims": verdicts, "experiments": scales})
     write_report(out / "report.html", chapters)
     return Reproduction(
         [claim for chapter in chapters for claim in chapter.claims],
+        {name: chapter.scale for name, chapter in drawn.items()},
         [path for chapter in chapters for path in chapter.figures],
         out / "report.html",
         {c.experiment.name: c.lacking for c in chapters if c.lacking and c.is_skipped},
@@ -221,7 +226,9 @@ def _chapter(reference: str, experiment: Experiment, entry: dict[str, Any], stor
     results = Results((run, found[run.key]) for run in wanted)
     figure, caption = experiment.figure(results, sizes), experiment.caption(sizes)
     put_caption(figure, caption)
-    table, claims = experiment.table(results, sizes), experiment.claims(results, sizes)
+    is_judged = entry["scale"] in JUDGED_SCALES
+    claims = [replace(claim, is_judged=is_judged) for claim in experiment.claims(results, sizes)]
+    table = experiment.table(results, sizes)
     paths = save_figure(figure, folder, experiment.name)
     return Chapter(reference, experiment, entry, paths, caption, table, claims, store.records(wanted), [])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mixreg.experiments import alpha_runs, trained
-from mixreg.experiments.alpha_runs import MEASURES, Values, gain, plot_over_alpha, shown_name
+from mixreg.experiments.alpha_runs import MEASURES, Values, curves, gain, plot_over_alpha, shown_name
 from mixreg.experiments.claims import exceeds, is_positive
 from mixreg.experiments.experiment import Claim, Experiment, Results, Sizes, Table
 from mixreg.report.curves import new_figure
@@ -38,7 +38,7 @@ def figure(results: Results, sizes: Sizes) -> Figure:
     for row, data in zip(axes, datasets, strict=True):
         for place, (measure, label) in zip(row, MEASURES.items(), strict=True):
             values = _on_test(results, data, measure)
-            plot_over_alpha(place, sizes["alphas"], values, f"{shown_name(data)}: {label}")
+            plot_over_alpha(place, sizes["alphas"], values, f"{shown_name(data)}: {label}", curves(sizes))
     axes[0, 0].legend(fontsize=8)
     return drawing
 
@@ -51,6 +51,7 @@ def table(results: Results, sizes: Sizes) -> Table:
         shown += [(f"ERM, rescaled for α = {a:g}", 0.0, f"{a:g}") for a in sizes["alphas"]]
         for a in sizes["alphas"]:
             shown += [(f"Mixup, α = {a:g}", a, "plain"), (f"Mixup, α = {a:g}, rescaled", a, f"{a:g}")]
+            shown += [(f"Mixup, α = {a:g}, fitted", a, "fitted")]
         for name, alpha, predictor in shown:
             cells = [interval(_on_test(results, data, m)(alpha, predictor).tolist()) for m in MEASURES]
             rows.append([shown_name(data), name, *(f"{cell:.4f}" for cell in cells)])
@@ -118,4 +119,5 @@ EXPERIMENT = Experiment(
     table=table,
     claims=claims,
     missing=alpha_runs.missing,
+    paper_sizes={"datasets": ["cifar10", "cifar100", "imagenet"]},
 )

@@ -1,6 +1,7 @@
 """Sizes of an experiment: those of a scale, with what somebody changed, and whether they make sense.
 
-A scale changes sizes only: `smoke` takes seconds and is part of the tests, `laptop` minutes, `paper` is the paper's.
+A scale changes sizes only: `smoke` takes seconds and is part of the tests, `laptop` minutes, `paper` has the sizes of
+the paper, as far as it measures what an experiment does. Nothing but theorems is judged at `smoke`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 SCALES = ("smoke", "laptop", "paper")
+JUDGED_SCALES = SCALES[1:]
 
 Sizes = Mapping[str, Any]
 

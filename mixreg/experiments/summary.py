@@ -11,12 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from mixreg._support.files import write_bytes
-from mixreg.experiments.claims import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED, Claim, Comparison
+from mixreg.experiments.against_paper import against_paper
+from mixreg.experiments.claims import Claim, Comparison
 from mixreg.experiments.experiment import Experiment, Table
+from mixreg.experiments.registry import is_own
+from mixreg.experiments.verdict_table import measured
+from mixreg.experiments.verdicts import (
+    CONTRADICTED,
+    NOT_JUDGED,
+    SUPPORTED,
+    UNDECIDED,
+    Verdict,
+    marked,
+    part_words,
+)
 from mixreg.report import page
 
 _VERSIONS = ("mixreg", "python", "torch", "numpy", "scikit-learn")
-_KINDS = {REPRODUCED: "good", NOT_REPRODUCED: "bad", NOT_TESTABLE: "open"}
+_KINDS = {SUPPORTED: "good", CONTRADICTED: "bad", UNDECIDED: "open", NOT_JUDGED: "faint"}
 
 
 @dataclass(frozen=True)
@@ -48,9 +60,10 @@ class Chapter:
 
     @property
     def scale(self) -> str:
-        """The scale, and what was changed of it."""
-        own = {name: value for name, value in self.entry["changes"].items() if name in self.entry["sizes"]}
-        return f"{self.entry['scale']} scale" + "".join(f", {name} {_shown(value)}" for name, value in own.items())
+        """What was run, by its differences from the paper."""
+        if self.lacking:
+            return "not carried out"
+        return against_paper(self.experiment, self.sizes, not is_own(self.reference))
 
     @property
     def command(self) -> str:
@@ -74,18 +87,26 @@ def _shown(value: Any) -> str:
 
 def difference(comparison: Comparison) -> str:
     """A mean difference with its interval, as it is printed."""
-    digits = ".2e" if 0 < abs(comparison.difference) < 1e-4 else ".4f"
+    digits = ".2e" if 0 < abs(comparison.difference) < 1e-3 else ".4f"
     half = "" if comparison.half_width is None else f" ± {comparison.half_width:{digits}}"
     return f"{comparison.difference:+{digits}}{half}"
 
 
-def p_value(comparison: Comparison) -> str:
-    """A p-value, as it is printed."""
-    return "" if comparison.p_value is None else f"{comparison.p_value:.1e}"
+def p_value(comparison: Comparison, verdict: Verdict) -> str:
+    """A p-value after correction, as it is printed; or in how many repetitions a theorem holds."""
+    if comparison.exceptions is not None:
+        return f"holds in {comparison.repetitions - comparison.exceptions} of {comparison.repetitions}"
+    return "" if verdict.corrected is None else f"{verdict.corrected:.1e}"
 
 
-def _verdict(name: str) -> page.Html:
-    return page.verdict(name, _KINDS[name])
+def part_row(comparison: Comparison, verdict: Verdict) -> list[str]:
+    """A part of a claim, as tables show it: what was measured, the difference, p, and the verdict with its sign."""
+    told = [measured(comparison.about, comparison.margin), difference(comparison), p_value(comparison, verdict)]
+    return [*told, marked(verdict.name, part_words(verdict))]
+
+
+def _verdict(name: str, words: str) -> page.Html:
+    return page.verdict(marked(name, words), _KINDS[name])
 
 
 def write_report(path: Path, chapters: Sequence[Chapter]) -> None:
@@ -97,7 +118,7 @@ def write_report(path: Path, chapters: Sequence[Chapter]) -> None:
             "Experiments of the paper ",
             page.element("cite", "On Mixup Regularization"),
             " (Carratino, Cissé, Jenatton and Vert, JMLR 2022), carried out with mixreg. Every number below comes "
-            "from a run; every claim is tested over repetitions, pair by pair, and called what the test says.",
+            "from a run; every claim is tested over repetitions, pair by pair, and called what the tests say.",
         ),
         page.element("p", page.element("strong", f"Claims: {total or 'none'}.")),
     ]
@@ -113,19 +134,21 @@ def _verdicts(chapters: Sequence[Chapter]) -> page.Html:
             page.text(claim.statement),
             page.text(claim.source),
             page.text(chapter.scale),
-            _verdict(claim.verdict),
+            _verdict(claim.verdict, claim.words),
         ]
         for chapter in chapters
         for claim in chapter.claims
     ]
     explained = (
-        "Reproduced: the paired differences have the claimed sign beyond chance (one-sided t-test, p < 0.05; for "
-        "“follows” and “no effect” both tests against a stated margin), in every part of the claim. Not reproduced: "
-        "they have not, whatever the reason. Not testable: too few repetitions, or data that is not at hand."
+        "A part of a claim is supported if its paired differences have the claimed sign beyond chance (two-sided "
+        "t-test; for equality, both tests against the stated margin), contradicted if they have the other sign (lie "
+        "outside the margin), and undecided otherwise, with the number of repetitions that would decide it at the "
+        "measured mean and spread; p < 0.05, after Holm's correction for the number of parts. A theorem is "
+        "contradicted by one repetition in which it does not hold. A claim is supported if every part is, contradicted "
+        "if one is, and undecided otherwise. Nothing but theorems is judged at smoke scale."
     )
-    table = page.grid(
-        ["claim", "statement", "in the paper", "tested at", "verdict"], rows, "Claims of the paper and their verdicts"
-    )
+    heads = ["claim", "statement", "in the paper", "beside the paper", "verdict"]
+    table = page.grid(heads, rows, "Claims of the paper and their verdicts")
     heading = page.element("h2", "All verdicts")
     return page.element("section", heading, page.element("p", explained), table, id="verdicts")
 
@@ -138,25 +161,14 @@ def _chapter(chapter: Chapter) -> page.Html:
     ]
     if chapter.lacking:
         parts.append(page.element("p", "Not carried out: ", "; ".join(chapter.lacking), "."))
+    else:
+        parts.append(page.element("p", f"Beside the paper: {chapter.scale}."))
     if chapter.figures:
         names = " and ".join(f"figures/{figure.name}" for figure in chapter.figures)
         caption = f"{chapter.caption}. Also as {names}."
         parts.append(page.picture(chapter.figures[0].read_bytes(), experiment.title, caption))
     if chapter.claims and not chapter.lacking:
-        rows = [
-            [
-                claim.name if index == 0 else "",
-                part.about,
-                difference(part),
-                p_value(part),
-                str(part.repetitions),
-                _verdict(part.verdict),
-            ]
-            for claim in chapter.claims
-            for index, part in enumerate(claim.parts)
-        ]
-        heads = ["claim", "measured", "mean difference ± 95 %", "p", "repetitions", "verdict"]
-        parts.append(page.grid(heads, rows, f"{experiment.name}: claims part by part"))
+        parts.append(_parts(chapter))
     if chapter.table is not None:
         table = chapter.table
         parts.append(page.grid(table.columns, table.rows, f"{experiment.name}: {table.caption}"))
@@ -165,6 +177,18 @@ def _chapter(chapter: Chapter) -> page.Html:
     if chapter.records:
         parts.append(page.folded("Provenance", _provenance(chapter)))
     return page.element("section", *parts, id=experiment.name)
+
+
+def _parts(chapter: Chapter) -> page.Html:
+    """All claims of a chapter, part by part."""
+    rows = []
+    for claim in chapter.claims:
+        for index, (part, verdict) in enumerate(zip(claim.parts, claim.verdicts, strict=True)):
+            *told, words = part_row(part, verdict)
+            shown = page.verdict(words, _KINDS[verdict.name])
+            rows.append(["" if index else claim.name, *told, str(part.repetitions), shown])
+    heads = ["claim", "measured", "mean difference ± 95 %", "p, corrected", "repetitions", "verdict"]
+    return page.grid(heads, rows, f"{chapter.experiment.name}: claims part by part")
 
 
 def _provenance(chapter: Chapter) -> page.Html:

@@ -1,16 +1,22 @@
 """The kind of run most experiments are made of: a network is trained, measured on the way, and evaluated.
 
-Settings, all JSON, the last two optional (and `moments` among those of terms):
+Settings, all JSON, all but the first two optional (and so are `moments` among those of terms, and `predictors` among
+those of corruptions):
 
     config         fields of `mixreg.training.config.Config`; the others have their defaults
     rescale        values of α for which the trained network is also evaluated rescaled (eq. testmodif)
     terms          {samples, epochs, moments}: after these epochs, the terms of Theorem 3 on the first training
                    samples, with the moments of the "training set" or, without `moments`, of these samples alone
-    corruptions    {source, images}: measures under corruption, by severity; source "generated" makes them
-                   from the first test images, otherwise it is a folder in CIFAR-C's layout
+    corruptions    {source, images, predictors}: measures under corruption, by severity; source "generated" makes
+                   them from the first test images, otherwise it is a folder in CIFAR-C's layout
+    fit            true: measured as all of `mixreg.experiments.predictors`, with what the run held out; otherwise as
+                   plain and rescaled only
+    evaluate_every epochs between evaluations on test data; 1 by default
+    keep           a name: the trained model stays as models/NAME.safetensors beside the folder of runs
 
-The result holds `log` (a record per epoch), `test` (measures by predictor: plain, and every α of `rescale`),
-`confidence` (its histogram and mean by predictor) and `corruptions` (measures by predictor and severity).
+The result holds `log` (a record per epoch), `test`, `confidence` and `reliability` (by predictor), `corruptions`
+(measures by predictor and severity), and where something was fitted `train` (whether the network was trained to the
+end), `fits` and `temperatures`.
 """
 
 from __future__ import annotations
@@ -23,32 +29,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from mixreg import risk
-from mixreg._support.files import replacing
-from mixreg.calibration import confidence_histogram
+from mixreg._support.files import replacing, write_bytes
 from mixreg.data.arrays import Dataset, Split
 from mixreg.data.corruptions import corrupted_splits
 from mixreg.data.loading import load
 from mixreg.data.shifted import ShiftedSet, open_shifted
 from mixreg.evaluation.shift import checked_batches
-from mixreg.evaluation.table import gathered
 from mixreg.experiments.experiment import Kind, Progress, rounded
 from mixreg.experiments.moments import moments_of
-from mixreg.experiments.training import device, train_quietly
-from mixreg.prediction.rescaled import Rescaled
+from mixreg.experiments.predictors import Predictors, all_predictors, on_test, on_training_set, plain_and_rescaled
+from mixreg.experiments.training import train_quietly
 from mixreg.theory.moments import DataMoments
 from mixreg.training.array_batches import ArrayBatches
-from mixreg.training.batches import Batches
 from mixreg.training.config import Config
 from mixreg.training.loop import Trainer
-from mixreg.training.measures import measure, measure_models
+from mixreg.training.measures import measure
 from mixreg.training.open_batches import open_batches
 from mixreg.training.run import LOG
-from mixreg.training.trained import Trained
+from mixreg.training.trained import MODEL, Trained
 
-CONFIDENCE_BINS = 20
 _MEASURES = ("accuracy", "cross_entropy", "ece")
 
 
@@ -70,24 +71,27 @@ def trained_network(settings: dict[str, Any], folder: Path, progress: Progress) 
     # Whatever is wrong with them is found before anything is trained.
     corruptions = settings.get("corruptions")
     shifted = corrupted(corruptions, load(config.data), folder.parent / "corruptions") if corruptions else None
-    trained = train_quietly(config, folder, progress, 0.95, measure_terms)
+    trained = train_quietly(config, folder, progress, 0.95, measure_terms, settings.get("evaluate_every", 1))
     batches = open_batches(config, like=trained.preparation)
-    models = predictors(trained, settings["rescale"])
-    result = {"log": _log(folder)} | _on_test(models, batches)
-    if shifted is not None:
-        result["corruptions"] = by_severity(models, trained, shifted)
+    result: dict[str, Any] = {"log": _log(folder)}
+    if settings.get("fit"):
+        found = all_predictors(trained, settings["rescale"], batches)
+        result["train"] = on_training_set(trained, batches)
+        result |= {"fits": found.fits, "temperatures": found.temperatures}
+    else:
+        found = plain_and_rescaled(trained, settings["rescale"])
+    result |= on_test(found, batches)
+    if corruptions is not None and shifted is not None:
+        progress(0.97)
+        shown = found.only(corruptions.get("predictors", found.models))
+        result["corruptions"] = by_severity(shown, trained, shifted)
+    if "keep" in settings:
+        kept = folder.parent.parent / "models" / f"{settings['keep']}.safetensors"
+        write_bytes(kept, (folder / MODEL).read_bytes())
     return rounded(result)
 
 
 KINDS: dict[str, Kind] = {"training": trained_network}
-
-
-def predictors(trained: Trained, alphas: list[float]) -> dict[str, nn.Module]:
-    """The plain network, and the rescaled one for each α, which it is named by."""
-    models: dict[str, nn.Module] = {"plain": trained.net}
-    for alpha in alphas:
-        models[f"{alpha:g}"] = Rescaled(trained.net, alpha, trained.moments.x_mean, trained.moments.y_mean)
-    return models
 
 
 def _checked(trainer: Trainer, samples: int) -> ArrayBatches:
@@ -126,21 +130,6 @@ def _log(folder: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
-def _on_test(models: dict[str, nn.Module], batches: Batches) -> dict[str, Any]:
-    found, labels = gathered(models, batches.test_batches(), device())
-    confidence = {
-        name: {
-            "mean": float(logits.softmax(1).amax(1).mean()),
-            "counts": confidence_histogram(logits, CONFIDENCE_BINS).tolist(),
-        }
-        for name, logits in found.items()
-    }
-    return {
-        "test": {name: measure(logits, labels) for name, logits in found.items()},
-        "confidence": confidence,
-    }
-
-
 def corrupted(settings: dict[str, Any], dataset: Dataset, folder: Path) -> ShiftedSet:
     """The corrupted test images of a dataset: a published folder, or made once and kept in `folder`."""
     if settings["source"] != "generated":
@@ -169,20 +158,21 @@ def _save_array(path: Path, values: np.ndarray) -> None:
         np.save(file, values, allow_pickle=False)
 
 
-def by_severity(models: dict[str, nn.Module], trained: Trained, shifted: ShiftedSet) -> dict[str, Any]:
+def by_severity(found: Predictors, trained: Trained, shifted: ShiftedSet) -> dict[str, Any]:
     """Measures by predictor and severity, averaged over corruptions."""
     pixels = trained.pixels
     if pixels is None:
         raise ValueError("corruptions are of images; this network takes features")
-    rows: dict[str, dict[int, list[dict[str, float]]]] = {name: {} for name in models}
+    rows: dict[str, dict[int, list[dict[str, float]]]] = {}
     for part in shifted.parts():
         batches = ((pixels.scaled(x), y) for x, y in checked_batches(part, shifted, trained))
-        for name, measured in measure_models(models, batches, device()).items():
-            rows[name].setdefault(part.severity, []).append(measured)
+        outputs, y = found.on(batches)
+        for name, logits in outputs.items():
+            rows.setdefault(name, {}).setdefault(part.severity, []).append(measure(logits, y))
     return {
         name: {
-            str(severity): {m: float(np.mean([row[m] for row in found])) for m in _MEASURES}
-            for severity, found in severities.items()
+            str(severity): {m: float(np.mean([row[m] for row in parts])) for m in _MEASURES}
+            for severity, parts in severities.items()
         }
         for name, severities in rows.items()
     }

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mixreg._support.devices import assert_later, is_asynchronous
 from mixreg._support.structure import common_dtype, require_plain, validate_batch
 
 
@@ -84,6 +85,9 @@ def checked_values(x: Any, y: Tensor, num_classes: int | None) -> Tensor:
 
 def require_labels_in_range(y: Tensor, num_classes: int) -> None:
     """Class indices must lie in 0..num_classes − 1."""
+    if is_asynchronous(y):
+        assert_later((y >= 0) & (y < num_classes), f"labels must lie in 0..{num_classes - 1}")
+        return
     low, high = (int(end) for end in y.long().aminmax()) if y.numel() else (0, 0)
     if low < 0 or high >= num_classes:
         raise ValueError(
@@ -93,9 +97,11 @@ def require_labels_in_range(y: Tensor, num_classes: int) -> None:
 
 def require_probabilities(values: Tensor) -> None:
     """The targets of cross-entropy, n × c × …, sum to 1 over the classes."""
-    total = values.sum(1)
-    if not torch.allclose(total, torch.ones_like(total), atol=1e-4):
-        raise ValueError("cross_entropy needs targets that sum to 1 over the classes")
+    total, message = values.sum(1), "cross_entropy needs targets that sum to 1 over the classes"
+    if is_asynchronous(values):
+        assert_later((total - 1).abs() < 1e-4, message)
+    elif not torch.allclose(total, torch.ones_like(total), atol=1e-4):
+        raise ValueError(message)
 
 
 def binary_values(y: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:

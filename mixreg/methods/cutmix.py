@@ -112,4 +112,4 @@ def _pasted(x: Tensor, partner: Tensor, replaced: Tensor) -> Tensor:
     """x with the partner's pixels where `replaced` (n × height × width) says so; x: n × … × height × width."""
     where = replaced.to(x.device).reshape(len(x), *[1] * (x.ndim - 3), *replaced.shape[1:])
     # x before its partners: the result has the memory format of the first.
-    return of_kind(x, torch.where(~where, x, x.index_select(0, partner.to(x.device))))
+    return of_kind(x, torch.where(where.logical_not(), x, x.index_select(0, partner.to(x.device))))

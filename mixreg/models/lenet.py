@@ -27,8 +27,9 @@ class LeNet(nn.Module):
         """Logits, n × c, for x: n × channels × height × width."""
         # The same as pooling what is rectified, at a quarter of the rectifying.
         x = torch.relu(torch.max_pool2d(self.conv1(x), 2))
-        x = torch.relu(torch.max_pool2d(self.conv2(x), 2))
-        x = torch.relu(self.fc1(x.flatten(1)))
+        # Flattened first: with channels last that is a copy, and gradients of what is rectified lie as it does.
+        x = torch.relu(torch.max_pool2d(self.conv2(x), 2).flatten(1))
+        x = torch.relu(self.fc1(x))
         return self.fc3(torch.relu(self.fc2(x)))
 
 

@@ -96,11 +96,12 @@ class RescaledManifold(Rescaled):
         means = hidden_means(net, layers or first_layers(unwrapped(net)), loader)
         return cls(net, alpha, means, DataMoments.from_loader(loader, num_classes).y_mean)
 
-    # Compilers do not see that hooks come and go between the layers' passes.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """pred(x) of the module's head, averaged over layers."""
-        return super().forward(x, *args, **kwargs)
+        # Compilers do not see that hooks come and go between the layers' passes. (As a decorator this would import the
+        # compiler with the package.)
+        run = torch.compiler.disable(super().forward) if torch.compiler.is_compiling() else super().forward
+        return run(x, *args, **kwargs)
 
     def outputs_on_shrunk(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """f with the input of one layer shrunk, averaged over layers."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mixreg.theory.smoothing import smooth_labels
+from mixreg.losses.targets import to_values
+from mixreg.theory.modified import shrink
 
 
 def smooth_uniformly(y: Tensor, num_classes: int, epsilon: float) -> Tensor:
@@ -21,5 +22,8 @@ def smooth_uniformly(y: Tensor, num_classes: int, epsilon: float) -> Tensor:
         num_classes: c.
         epsilon: in [0, 1].
     """
+    if not 0 <= epsilon <= 1:
+        raise ValueError(f"epsilon must lie in [0, 1], got {epsilon!r}")
     dtype = y.dtype if y.is_floating_point() else torch.get_default_dtype()
-    return smooth_labels(y, torch.full((num_classes,), 1 / num_classes, dtype=dtype), epsilon=epsilon)
+    uniform = torch.full((num_classes,), 1 / num_classes, dtype=dtype, device=y.device)
+    return shrink(to_values(y, num_classes), uniform, 1 - float(epsilon))

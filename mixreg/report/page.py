@@ -59,9 +59,8 @@ def _kind(cell: str) -> str:
 
 
 def verdict(words: str, kind: str) -> Html:
-    """A verdict, told by a sign, by words and by a colour; kind: good, bad or open."""
-    sign = {"good": "✓", "bad": "✗", "open": "–"}[kind]
-    return element("span", f"{sign} {words}", class_=kind)
+    """A verdict, told by words with a sign and by a colour; kind: good, bad, open or faint."""
+    return element("span", words, class_=kind)
 
 
 def folded(title: str, *content: str) -> Html:

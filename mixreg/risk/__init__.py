@@ -17,7 +17,8 @@ evaluation mode. Values are float64 tensors of no dimension; no gradient is reco
 """
 
 from mixreg.risk.covariances import Diagonal, LowRank
-from mixreg.risk.exact import Estimate, empirical, mixup, perturbed
+from mixreg.risk.estimate import Estimate
+from mixreg.risk.exact import empirical, mixup, perturbed
 from mixreg.risk.noise_regularisers import NoiseRegulariser, dropout_regulariser, gaussian_noise, noise_regulariser
 from mixreg.risk.quadratic_risk import Quadratic, quadratic
 from mixreg.risk.unmixed_expansion import UnmixedExpansion, unmixed

@@ -5,43 +5,51 @@ With J = ∇f(x̃_i), ℓ's derivatives at (ỹ_i, f(x̃_i)) and A_i, B_i, C_i o
     Q_i = ℓ + ½ tr(ℓuu J A_i Jᵀ) + tr(ℓyu J B_i) + ½ ⟨A_i, ℓu ∇²f⟩ + ½ ⟨C_i, ℓyy⟩
               └────────── R1 + R3 ──────────┘     └──── R2 ────┘     └── R4 ──┘
 
-Completing the square in J splits the first two terms,
+R1 and R3 are the two parts of a square that is completed in J (`mixreg.risk.apart`); their sum needs no inverse.
 
-    R1 = ½ tr(ℓuu (J − J⁽ⁱ⁾) A_i (J − J⁽ⁱ⁾)ᵀ)        R3 = −½ tr(ℓyu ℓuu⁺ ℓuy B_iᵀ A_i⁺ B_i).
+| | exactly | from K tangents |
+|---|---|---|
+| passes over the data | about 2 c, and 4 r for R2 of networks with curvature (r: rank of Σxx) | about 2 (K + 1) |
+| memory | Jacobians, c × d per sample of a chunk, and L, d × r | a few batches |
+| R1 and R3 apart | always | where Σxx or a Gram matrix of at most 4,096 rows can be factored |
+| module | `mixreg.risk.exact_terms` | `mixreg.risk.estimated` |
 
-In the whitened coordinates of `mixreg.theory.perturbation` (P = J L, N = ℓuu⁺ ℓuy) everything is a c × r matrix per
-sample:
-
-    (J − J⁽ⁱ⁾) L = P + N (V + κ_i e_i z_iᵀ)        (J − J⁽ⁱ⁾) a_i = J a_i + N (b_i − (1 − κ_i s_i) e_i)
-
-and tr(ℓuu M A_i Mᵀ) = σ² (M a_i)ᵀ ℓuu (M a_i) + γ² ‖ℓuu^½ M L‖². R2 is a sum of second derivatives along a_i and along
-the columns of L (`mixreg.risk.directions`).
-
-**R1 + R3 needs no inverse; R1 and R3 do.** They exist apart where ℓuy B_iᵀ lies in the range of ℓuu. It does for
-cross-entropy, but N is of the size of 1/p: as predictions become confident R1 → ∞ and R3 → −∞, while their sum,
-`joint`, stays what it is. Where 1/p overflows, and where a loss is linear in its outputs (a hinge), R1 and R3 are NaN.
+Exactly is the cheaper of the two for few outputs (c ≤ 10) and d or n up to some thousands; `tangents="auto"` takes it
+there and 8 tangents elsewhere.
 """
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mixreg._autodiff.derivatives import jacobians
-from mixreg._autodiff.network import Network, evaluating
-from mixreg._autodiff.problem import Problem, check_problem, require_differentiable
-from mixreg.losses import Loss, SampleLoss
-from mixreg.risk.directions import EXACT_DIRECTIONS, PROBES, Directions, chunks, quadratic_form, samples_at_once
+from mixreg._autodiff.network import Network
+from mixreg._autodiff.problem import Problem, require_differentiable
+from mixreg.losses import SampleLoss
+from mixreg.risk.directions import EXACT_DIRECTIONS, PROBES, Directions, samples_at_once
+from mixreg.risk.estimated import DERIVATIVES, FORWARD, Estimator, Sums
+from mixreg.risk.exact_terms import (
+    NAMES,
+    ExactTerms,
+    exact_terms,
+    warn_of_few_samples,
+    warn_of_kinks,
+    warn_of_missing,
+)
+from mixreg.risk.partners import LowRankNoise, NoiseLikeData, Partners, SamplePartners, pooled
+from mixreg.risk.samples import Samples, covariances_of
 from mixreg.theory.moments import DataMoments
-from mixreg.theory.perturbation import Perturbation, Regressions
+from mixreg.theory.perturbation import Explained, Perturbation
+from mixreg.theory.sample_space import explained_by_samples
 
-# Condition number of ℓuu from which R1 is taken as what R3 leaves of R1 + R3.
-_SWAMPED = 1e6
-# Squared share of ℓuy B_iᵀ outside the range of ℓuu from which R1 and R3 do not exist apart.
-_MISSED = 1e-12
+AUTO, TANGENTS = "auto", 8
+# A Gram matrix of so many rows is factored within seconds.
+LARGEST_GRAM = 4096
+# Up to so many outputs Jacobians are cheap.
+_FEW_OUTPUTS = 10
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,9 +60,11 @@ class Quadratic:
         base: mean ℓ(ỹ_i, f(x̃_i)), the loss on modified data (eq. ermtild).
         r1, r2, r3, r4: the regularisation terms; R1 and R3 are NaN where they do not exist apart.
         joint: R1 + R3 without any inverse, which is more than the sum of the two where predictions are confident.
-        r2_stderr: of a randomised R2; 0 where R2 is exact.
+        square: ½ tr(ℓuu J A_i Jᵀ), the part of R1 + R3 that the Jacobian has by itself.
         total: the quadratic risk, base + joint + R2 + R4.
-        per_sample: base, r1, r2, r3, r4 and joint before averaging, n each.
+        stderr: standard errors by name; 0 for what is exact.
+        per_sample: all of these but the total before averaging, n each; of a loader, nothing.
+        difference_error: how far joint and R2 are off where they come from differences.
     """
 
     base: Tensor
@@ -63,156 +73,207 @@ class Quadratic:
     r3: Tensor
     r4: Tensor
     joint: Tensor
-    r2_stderr: Tensor
+    square: Tensor
     total: Tensor
+    stderr: dict[str, Tensor]
     per_sample: dict[str, Tensor]
+    difference_error: dict[str, float]
+
+    @property
+    def r2_stderr(self) -> Tensor:
+        """The standard error of R2."""
+        return self.stderr["r2"]
+
+    @property
+    def alignment(self) -> Tensor:
+        """The cosine between the Jacobians and J⁽ⁱ⁾ over all samples, in the metric of R1; NaN where R3 is.
+
+        With ⟨M, N⟩ = mean tr(ℓuu M A_i Nᵀ) and R1 = ½ ‖J − J⁽ⁱ⁾‖², the squared norms are 2 × square and −2 R3, and the
+        product is square − joint.
+        """
+        return (self.square - self.joint) / (2 * (self.square * -self.r3).clamp(min=0).sqrt())
 
     def __repr__(self) -> str:
-        names = ("base", "r1", "r2", "r3", "r4", "joint", "r2_stderr", "total")
-        values = ", ".join(f"{name}={float(getattr(self, name)):.6g}" for name in names)
-        return f"Quadratic({values}; {len(self.per_sample['base'])} samples)"
+        parts = []
+        for name in (*NAMES, "total"):
+            error = float(self.stderr[name])
+            parts.append(f"{name}={float(getattr(self, name)):.6g}" + (f" ± {error:.2g}" if error > 0 else ""))
+        count = len(self.per_sample.get("base", ()))
+        return f"Quadratic({', '.join(parts)}{f'; {count} samples' if count else ''})"
 
 
 def quadratic(
     net: Network,
-    x: Tensor,
-    y: Tensor,
-    alpha: float,
+    x: Any,
+    y: Tensor | None = None,
+    alpha: float = 1.0,
     loss: str | SampleLoss = "cross_entropy",
     moments: DataMoments | None = None,
     *,
+    tangents: int | str | None = None,
+    derivatives: str = FORWARD,
+    weights: Tensor | None = None,
     chunk_size: int | None = None,
     exact_directions: int = EXACT_DIRECTIONS,
     probes: int = PROBES,
+    across_processes: bool = False,
     generator: torch.Generator | None = None,
 ) -> Quadratic:
     """The second-order expansion of the Mixup risk around (x̃, ỹ), term by term.
 
     Args:
         net: maps n × … inputs to n × … outputs; twice differentiable, or piecewise linear (then R2 = 0).
-        x: n × …, floating point.
+        x: n × …, floating point, or a tuple or dict of such; or, without y, a loader of (x, y) or (x, y, weights)
+            batches that can be gone through again.
         y: n integer labels, or n × … targets.
         alpha: in [0, ∞].
         loss: a name or a twice differentiable callable on one sample.
         moments: of the whole training set, kept with `covariance=True`, if (x, y) is a part of it.
+        tangents: directions of partners per sample, at least 2, from which the terms are estimated; "auto" takes some
+            where exact terms are expensive. By default terms are exact.
+        derivatives: of an estimate, "forward" or, for networks without forward-mode derivatives, "differences".
+        weights: n numbers of at least 0, by which samples count; of tensors.
         chunk_size: samples at once, which bounds the memory.
-        exact_directions: R2 is exact up to this rank of the covariance, and estimated beyond.
-        probes: random directions per sample of the estimate, at least 2.
-        generator: random number generator for them.
+        exact_directions: exact terms have an exact R2 up to this rank of the covariance, and an estimate beyond.
+        probes: random directions per sample of that estimate, at least 2.
+        across_processes: whether every process calls this with its own share of the data; all get the same result.
+        generator: random number generator.
     """
-    problem = check_problem(net, x, y, loss)
-    require_differentiable(net, problem.x)
-    perturbation = Perturbation(problem.x, problem.y, alpha, moments)
-    count, coordinates = problem.count, problem.x[0].numel()
-    if moments is None and count <= coordinates and perturbation.gamma2 > 0:
-        warnings.warn(
-            f"{count} samples of {coordinates} coordinates: least squares, and with it R1 and R3, interpolate so few; "
-            "if they are a part of the training set, give its moments=DataMoments(covariance=True)",
-            stacklevel=2,
-        )
-    directions = Directions(perturbation, exact_directions, probes, generator)
-    q, is_linear = terms(problem, perturbation, directions, samples_at_once(problem, chunk_size))
-    missing = q.per_sample["r1"].isnan().nonzero()
-    if len(missing):
-        warnings.warn(
-            f"R1 and R3 do not exist apart at {len(missing)} of {count} samples, the first is {int(missing[0])}: "
-            "there ℓuu is 0 in float64 where ℓuy is not (a network so confident that 1/p overflows, or a loss that is "
-            "linear in the outputs); joint = R1 + R3 and total need no inverse",
-            stacklevel=2,
-        )
-    if is_linear:
-        warnings.warn(
-            "this loss is piecewise linear at these samples, all of its second derivatives are 0: what its kinks add "
-            "to the risk is not in joint, R4 and total",
-            stacklevel=2,
-        )
-    return q
+    samples = Samples(net, x, y, loss, weights, across_processes)
+    first = next(iter(samples)).problem
+    if derivatives not in DERIVATIVES:
+        raise ValueError(f"derivatives must be one of {', '.join(DERIVATIVES)}, got {derivatives!r}")
+    if derivatives == FORWARD:
+        require_differentiable(first.net, first.x)
+    count = _tangents(tangents, first, samples)
+    if count is None:
+        if derivatives != FORWARD:
+            raise ValueError("differences are for estimates: give tangents, too")
+        return _exactly(samples, alpha, moments, (exact_directions, probes), chunk_size, generator)
+    return _estimated(samples, first, alpha, moments, count, derivatives, chunk_size, generator)
 
 
-def terms(problem: Problem, perturbation: Perturbation, directions: Directions, size: int) -> tuple[Quadratic, bool]:
-    """The terms, and whether the loss has no second derivative at any sample; `size` samples at once."""
-    loss, var, gamma2 = problem.loss, perturbation.var, perturbation.gamma2
-    white = perturbation.whitening
-    yy, slopes = perturbation.yy, white.slopes
-    names = ("base", "r1", "r2", "r3", "r4", "joint", "r2_variance")
-    found: dict[str, list[Tensor]] = {name: [] for name in names}
-    x_modified, y_modified = perturbation.x_modified, perturbation.y_modified
-    is_flat, is_sloped = True, False
-    with evaluating(problem.net), torch.enable_grad():
-        for rows in chunks(problem.count, size):
-            u, jacobian = jacobians(problem.net, x_modified[rows], rows.start)
-            y = y_modified[rows]
-            slope = loss.u(y, u)
-            reg = perturbation.regressions(rows)
-            # In float64 whatever the network's precision: 1/p overflows early in float32.
-            precise = y.double(), u.double()
-            uu, uy, ell_yy = (_finite(part(*precise), rows.start) for part in (loss.uu, loss.uy, loss.yy))
-            is_flat = is_flat and not any(bool(part.any()) for part in (uu, uy, ell_yy))
-            is_sloped = is_sloped or bool(slope.any())
-            projected = (jacobian @ white.factor.to(jacobian.dtype)).double()
-            along_a = (jacobian @ reg.a.to(jacobian.dtype).unsqueeze(2)).double()
-            b = reg.b.unsqueeze(2)
-            squares = var * quadratic_form(uu, along_a, along_a) + gamma2 * quadratic_form(uu, projected, projected)
-            products = var * quadratic_form(uy, along_a, b) + gamma2 * (uy * (projected @ slopes.T)).sum((1, 2))
-            joint = 0.5 * squares + products
-            r1, r3 = _apart(loss, precise, (uu, uy), perturbation, reg, (along_a, projected), joint)
-            r4 = 0.5 * (var * quadratic_form(ell_yy, b, b) + gamma2 * (ell_yy * yy).sum((1, 2)))
-            own, spread, variance = directions.curvature(problem.net, x_modified[rows], slope, reg.a)
-            r2 = 0.5 * (var * own + gamma2 * spread)
-            values = (loss.value(y, u).double(), r1, r2, r3, r4, joint, (0.5 * gamma2) ** 2 * variance)
-            for name, value in zip(names, values, strict=True):
-                found[name].append(value.detach())
-    samples = {name: torch.cat(parts) for name, parts in found.items()}
-    stderr = samples.pop("r2_variance").sum().sqrt() / problem.count
-    means = {name: values.mean() for name, values in samples.items()}
-    total = means["base"] + means["joint"] + means["r2"] + means["r4"]
-    return Quadratic(**means, r2_stderr=stderr, total=total, per_sample=samples), is_flat and is_sloped
+def _tangents(asked: int | str | None, problem: Problem, samples: Samples) -> int | None:
+    """K, or None for exact terms."""
+    if asked == AUTO:
+        coordinates = problem.x[0].numel()
+        fits = coordinates <= LARGEST_GRAM or (not samples.is_stream and problem.count <= LARGEST_GRAM)
+        return None if problem.classes <= _FEW_OUTPUTS and fits else TANGENTS
+    if asked is None:
+        return None
+    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 2:
+        raise ValueError(f'tangents must be "auto" or an integer of at least 2, got {asked!r}')
+    return asked
 
 
-def _apart(
-    loss: Loss,
-    at: tuple[Tensor, Tensor],
-    second: tuple[Tensor, Tensor],
-    perturbation: Perturbation,
-    reg: Regressions,
-    derivatives: tuple[Tensor, Tensor],
-    joint: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """R1 and R3: m each, NaN where they do not exist apart.
-
-    Args:
-        loss: with y and u, `at` which ℓuu and ℓuy are `second`.
-        perturbation: with its regressions for these samples.
-        derivatives: J a_i, m × c × 1, and P = J L, m × c × r.
-        joint: R1 + R3.
-    """
-    (uu, uy), (along_a, projected) = second, derivatives
-    var, gamma2, slopes = perturbation.var, perturbation.gamma2, perturbation.whitening.slopes
-    gram = slopes @ slopes.T
-    b, e = reg.b.unsqueeze(2), reg.e.unsqueeze(2)
-    inverse = loss.generalised_inverse(*at)
-    inverse = torch.where(inverse.isfinite(), inverse, 0.0)
-    change = inverse @ uy
-    gap = projected + change @ (slopes + (reg.weight.reshape(-1, 1, 1) * e) @ reg.z.unsqueeze(1))
-    gap_a = along_a + change @ (b - (1 - reg.fraction).reshape(-1, 1, 1) * e)
-    r1 = 0.5 * (var * quadratic_form(uu, gap_a, gap_a) + gamma2 * quadratic_form(uu, gap, gap))
-    middle = uy.transpose(1, 2) @ change
-    explained = quadratic_form(middle, b, b) - (1 - reg.fraction) * quadratic_form(middle, e, e)
-    r3 = -0.5 * (gamma2 * (middle * gram).sum((1, 2)) + var * explained)
-    # Where predictions are so confident that ℓuu⁺ swamps everything, the sum is known better than the square.
-    swamped = inverse.abs().amax((1, 2)) * uu.abs().amax((1, 2)) > _SWAMPED
-    r1 = torch.where(swamped, joint - r3, r1)
-
-    def size(matrix: Tensor) -> Tensor:
-        """‖M B_iᵀ‖² in whitened coordinates."""
-        return var * (matrix @ b).square().sum((1, 2)) + gamma2 * (matrix * (matrix @ gram)).sum((1, 2))
-
-    missing = size(uy - uu @ change) > _MISSED * size(uy)
-    return torch.where(missing, torch.nan, r1), torch.where(missing, torch.nan, r3)
+def _exactly(
+    samples: Samples,
+    alpha: float,
+    moments: DataMoments | None,
+    curvature: tuple[int, int],
+    chunk_size: int | None,
+    generator: torch.Generator | None,
+) -> Quadratic:
+    moments = covariances_of(samples, moments)
+    sums = torch.zeros(len(NAMES) + 2, dtype=torch.float64)
+    kept: dict[str, Tensor] = {}
+    is_curved, is_sloped = False, False
+    for problem, weight in samples:
+        own_weight = None if bool((weight == 1).all()) else weight
+        perturbation = Perturbation(problem.x, problem.y, alpha, moments, own_weight)
+        if moments is None:
+            warn_of_few_samples(problem, perturbation)
+        directions = Directions(perturbation, *curvature, generator)
+        found = exact_terms(problem, perturbation, directions, samples_at_once(problem, chunk_size))
+        parts = [weight @ found.per_sample[name] for name in NAMES]
+        sums += torch.stack([weight.sum(), *parts, weight.square() @ found.r2_variance]).cpu()
+        warn_of_missing(found.per_sample["r1"])
+        is_curved, is_sloped = is_curved or found.has_second_derivatives, is_sloped or found.has_slope
+        kept = found.per_sample if not samples.is_stream else {}
+    sums = samples.total(sums)
+    if is_sloped and not is_curved:
+        warn_of_kinks()
+    values = (sums[1:-1] / sums[0]).unbind()
+    zero = torch.zeros((), dtype=torch.float64)
+    error = sums[-1].sqrt() / sums[0]
+    return _assembled(dict(zip(NAMES, values, strict=True)), {"r2": error, "total": error}, kept, zero)
 
 
-def _finite(values: Tensor, first: int) -> Tensor:
-    bad = ~torch.isfinite(values).flatten(1).all(1)
-    if bool(bad.any()):
-        raise ValueError(f"the loss has no finite second derivative at sample {first + int(bad.nonzero()[0])}")
-    return values
+def of_samples(found: ExactTerms) -> Quadratic:
+    """The means of exact terms of all samples there are, which count alike."""
+    means = {name: values.mean() for name, values in found.per_sample.items()}
+    error = found.r2_variance.sum().sqrt() / len(found.r2_variance)
+    return _assembled(means, {"r2": error, "total": error}, found.per_sample, torch.zeros_like(error))
+
+
+def _estimated(
+    samples: Samples,
+    first: Problem,
+    alpha: float,
+    moments: DataMoments | None,
+    tangents: int,
+    derivatives: str,
+    chunk_size: int | None,
+    generator: torch.Generator | None,
+) -> Quadratic:
+    net, is_local = first.net, not samples.is_stream and not samples.across_processes
+    perturbation: Perturbation | None = None
+    partners: Partners
+    if is_local or (moments is not None and moments.covariance):
+        weight = next(iter(samples)).weight
+        perturbation = Perturbation(first.x, first.y, alpha, moments, None if bool((weight == 1).all()) else weight)
+        means = perturbation.x_mean, perturbation.y_mean
+        if moments is not None and moments.covariance:
+            if moments.rank is None:
+                partners = NoiseLikeData(perturbation, first.x, first.y)
+            else:
+                partners = LowRankNoise(moments, first.x, first.y)
+        else:
+            partners = SamplePartners(first.x, first.y, weight, *means, 0)
+    else:
+        data, partners = pooled(samples, moments, generator)
+        means = data.x_mean.to(first.x.device), data.y_mean.to(first.x.device)
+    estimator = Estimator(net, alpha, means, partners, tangents, derivatives, generator)
+    sums = Sums.none(first.x.device, partners.pool)
+    kept: dict[str, Tensor] = {}
+    for problem, weight in samples:
+        known = _least_squares(perturbation, problem, moments)
+        kept = estimator.add(sums, problem, weight, chunk_size, known)
+        kept["r1"] = kept["joint"] - kept["r3"]
+    joined = sums.joined(samples.total)
+    errors, values = joined.errors(tangents), joined.means()
+    values["r1"] = values["joint"] - values["r3"]
+    errors |= {"r1": errors["joint"], "total": errors.pop("sum")}
+    zero = torch.zeros_like(values.pop("sum"))
+    per_sample = {} if samples.is_stream else {name: kept[name] for name in NAMES}
+    return _assembled(values, errors, per_sample, zero, estimator.difference_error)
+
+
+def _least_squares(
+    perturbation: Perturbation | None, problem: Problem, moments: DataMoments | None
+) -> Explained | None:
+    """What R3 asks of least squares of y on x for samples in memory; None where that is too large."""
+    if perturbation is None:
+        return None
+    coordinates = problem.x[0].numel()
+    if moments is not None:
+        if not moments.covariance or moments.rank is not None:
+            return None
+        return Perturbation(problem.x, problem.y, perturbation.alpha, moments).explained(slice(None))
+    if min(coordinates, problem.count) > LARGEST_GRAM:
+        return None
+    return perturbation.explained(slice(None)) if coordinates <= problem.count else explained_by_samples(perturbation)
+
+
+def _assembled(
+    values: dict[str, Tensor],
+    errors: dict[str, Tensor],
+    per_sample: dict[str, Tensor],
+    zero: Tensor,
+    difference_error: dict[str, float] | None = None,
+) -> Quadratic:
+    total = values["base"] + values["joint"] + values["r2"] + values["r4"]
+    stderr = {name: errors.get(name, zero) for name in (*NAMES, "total")}
+    return Quadratic(
+        **values, total=total, stderr=stderr, per_sample=per_sample, difference_error=difference_error or {}
+    )

@@ -12,16 +12,20 @@ over mixed labels is added exactly.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mixreg._autodiff.derivatives import jacobians
 from mixreg._autodiff.network import Network, evaluating
-from mixreg._autodiff.problem import Problem, check_problem, require_differentiable
+from mixreg._autodiff.problem import Problem, require_differentiable
 from mixreg.risk.directions import EXACT_DIRECTIONS, PROBES, Directions, chunks, quadratic_form, samples_at_once
+from mixreg.risk.samples import Samples, covariances_of
 from mixreg.theory.moments import DataMoments
 from mixreg.theory.perturbation import Perturbation
+
+_NAMES = ("base", "r1", "r2", "r3")
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,17 @@ class UnmixedExpansion:
 
 def unmixed(
     net: Network,
-    x: Tensor,
-    y: Tensor,
-    alpha: float,
+    x: Any,
+    y: Tensor | None = None,
+    alpha: float = 1.0,
     loss: str = "cross_entropy",
     moments: DataMoments | None = None,
     *,
+    weights: Tensor | None = None,
     chunk_size: int | None = None,
     exact_directions: int = EXACT_DIRECTIONS,
     probes: int = PROBES,
+    across_processes: bool = False,
     generator: torch.Generator | None = None,
 ) -> UnmixedExpansion:
     """The second-order expansion of the Mixup risk around (x, y), term by term; arguments as for `risk.quadratic`.
@@ -64,22 +70,38 @@ def unmixed(
     """
     if callable(loss):
         raise ValueError("the unmixed expansion holds for losses h(u) − yᵀu only: one of the built-in ones")
-    problem = check_problem(net, x, y, loss)
-    require_differentiable(net, problem.x)
-    perturbation = Perturbation(problem.x, problem.y, alpha, moments)
-    directions = Directions(perturbation, exact_directions, probes, generator)
-    with evaluating(net), torch.enable_grad():
-        return _terms(problem, perturbation, directions, samples_at_once(problem, chunk_size), loss)
+    samples = Samples(net, x, y, loss, weights, across_processes)
+    moments = covariances_of(samples, moments)
+    sums = torch.zeros(6, dtype=torch.float64)
+    for problem, weight in samples:
+        require_differentiable(problem.net, problem.x)
+        perturbation = Perturbation(problem.x, problem.y, alpha, moments, weight)
+        directions = Directions(perturbation, exact_directions, probes, generator)
+        with evaluating(net), torch.enable_grad():
+            found = _terms(problem, perturbation, directions, samples_at_once(problem, chunk_size))
+        parts = [weight @ found[name] for name in _NAMES]
+        sums += torch.stack([weight.sum(), *parts, weight.square() @ found["variance"]]).cpu()
+    sums = samples.total(sums)
+    means = dict(zip(_NAMES, (sums[1:-1] / sums[0]).unbind(), strict=True))
+    constant = torch.zeros((), dtype=torch.float64)
+    if loss == "squared_error":
+        # ½ E‖λ y_i + (1−λ) y_j‖² − ½ mean ‖y_i‖² = −½ · 2 E λ(1−λ) · (mean ‖y‖² − ‖ȳ‖²) = −E λ(1−λ) tr Σyy.
+        constant = -_first(perturbation.alpha) / 2 * torch.trace(perturbation.yy).cpu()
+    total = sum(means.values(), constant)
+    return UnmixedExpansion(**means, constant=constant, r3_stderr=sums[-1].sqrt() / sums[0], total=total)
 
 
-def _terms(
-    problem: Problem, perturbation: Perturbation, directions: Directions, size: int, loss_name: str
-) -> UnmixedExpansion:
-    alpha, loss, white = perturbation.alpha, problem.loss, perturbation.whitening
-    # E(1 − λ) = α / (2α + 1), also at ∞.
-    first = 1 / (2 + 1 / alpha) if alpha > 0 else 0.0
+def _first(alpha: float) -> float:
+    """E(1 − λ) = α / (2α + 1), also at ∞."""
+    return 1 / (2 + 1 / alpha) if alpha > 0 else 0.0
+
+
+def _terms(problem: Problem, perturbation: Perturbation, directions: Directions, size: int) -> dict[str, Tensor]:
+    """The terms of each sample, n, and the variance of its R3."""
+    loss, white = problem.loss, perturbation.whitening
+    first = _first(perturbation.alpha)
     second = first / 2
-    found: dict[str, list[Tensor]] = {key: [] for key in ("base", "r1", "r2", "r3", "variance")}
+    found: dict[str, list[Tensor]] = {key: [] for key in (*_NAMES, "variance")}
     for rows in chunks(problem.count, size):
         x, y = problem.x[rows], problem.y[rows]
         u, jacobian = jacobians(problem.net, x, rows.start)
@@ -95,11 +117,4 @@ def _terms(
         found["r2"].append(0.5 * second * spread_form)
         found["r3"].append(0.5 * second * (own + spread))
         found["variance"].append((0.5 * second) ** 2 * variance)
-    samples = {key: torch.cat(parts).detach() for key, parts in found.items()}
-    stderr = samples.pop("variance").sum().sqrt() / problem.count
-    means = {key: values.mean() for key, values in samples.items()}
-    constant = torch.zeros_like(means["base"])
-    if loss_name == "squared_error":
-        # ½ E‖λ y_i + (1−λ) y_j‖² − ½ mean ‖y_i‖² = −½ · 2 E λ(1−λ) · (mean ‖y‖² − ‖ȳ‖²) = −E λ(1−λ) tr Σyy.
-        constant = -first / 2 * torch.trace(perturbation.yy)
-    return UnmixedExpansion(**means, constant=constant, r3_stderr=stderr, total=sum(means.values(), constant))
+    return {key: torch.cat(parts).detach() for key, parts in found.items()}

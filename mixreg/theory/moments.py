@@ -14,6 +14,7 @@ x̄ must be the mean of what the network really sees: after normalisation and au
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from mixreg._support.processes import gather_objects, sum_over_processes, world_size
-from mixreg._support.structure import described, leaves, rebuild, shapes_of, tree_of_shapes
+from mixreg._support.structure import leaves
 from mixreg._support.tensor_files import load_tensors, save_tensors
 from mixreg.losses.targets import (
     is_class_index,
@@ -32,6 +33,17 @@ from mixreg.losses.targets import (
     validate_pairs,
     validate_targets,
 )
+from mixreg.theory.sample_layout import SampleLayout, layout_of
+from mixreg.theory.scatter import (
+    DenseScatter,
+    LowRankScatter,
+    Scatter,
+    centred_sums,
+    checked_tensor,
+    mean_sample,
+    no_scatter,
+    scatter_from,
+)
 
 Result = TypeVar("Result")
 
@@ -39,24 +51,26 @@ Result = TypeVar("Result")
 class DataMoments:
     """Streaming x̄, ȳ and, on request, Σxx, Σxy, Σyy.
 
-    Everything is float64 on the device of the first batch. Inputs of several tensors (tuples, dicts) give an `x_mean`
-    of the same structure; covariances run over all their coordinates, flattened and in order.
+    All is float64 on the device of the first batch. Inputs of several tensors (tuples, dicts) give an `x_mean` of the
+    same structure; covariances run over all their coordinates, flattened and in order.
 
     Args:
         num_classes: c; needed when targets are integer labels.
         covariance: also keep the (d + c) × (d + c) covariance.
+        rank: for many coordinates, keep it with this rank plus a diagonal instead (`low_rank`).
     """
 
-    def __init__(self, num_classes: int | None = None, covariance: bool = False) -> None:
+    def __init__(self, num_classes: int | None = None, covariance: bool = False, rank: int | None = None) -> None:
         self.num_classes = validate_num_classes(num_classes)
-        self.covariance = covariance
-        self.count = 0
+        if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int) or rank < 1 or not covariance):
+            raise ValueError(f"rank must be an integer of at least 1, of a covariance that is kept, got {rank!r}")
+        self.covariance, self.rank = covariance, rank
+        # Samples, or the sum of their weights.
+        self.count: float = 0
         # One vector z = (x, y) of d + c coordinates: its mean and its centred sum of outer products.
         self._mean = torch.zeros(0, dtype=torch.float64)
-        self._scatter: Tensor | None = None
-        # A sample without its values (meta tensors): what x and y look like.
-        self._x_like: Any = None
-        self._y_like: Tensor = torch.empty(0, device="meta")
+        self._scatter: Scatter | None = None
+        self._layout: SampleLayout | None = None
         # What others have computed from the covariances, for as long as these stay what they are.
         self._derived: dict[str, Any] = {}
 
@@ -73,10 +87,10 @@ class DataMoments:
 
     @classmethod
     def from_loader(
-        cls, loader: Iterable[Any], num_classes: int | None = None, covariance: bool = False
+        cls, loader: Iterable[Any], num_classes: int | None = None, covariance: bool = False, rank: int | None = None
     ) -> DataMoments:
         """One pass over a loader of (x, y) batches. Wrap `loader` in a progress bar to see it advance."""
-        moments = cls(num_classes, covariance)
+        moments = cls(num_classes, covariance, rank)
         for batch in loader:
             if not isinstance(batch, (tuple, list)) or len(batch) != 2:
                 raise TypeError(f"the loader must give (x, y) pairs, got {type(batch).__name__}")
@@ -86,7 +100,9 @@ class DataMoments:
         return moments
 
     @classmethod
-    def from_means(cls, x_mean: Tensor, y_mean: Tensor, num_classes: int | None = None, count: int = 1) -> DataMoments:
+    def from_means(
+        cls, x_mean: Tensor, y_mean: Tensor, num_classes: int | None = None, count: float = 1
+    ) -> DataMoments:
         """Moments without covariances from means known otherwise; x_mean, y_mean: of one sample's shape."""
         moments = cls(num_classes)
         one = cls(num_classes=None)
@@ -94,30 +110,24 @@ class DataMoments:
         one.num_classes, one.count = num_classes, count
         return moments.merge(one)
 
-    def update(self, x: Any, y: Tensor) -> None:
-        """Take in one batch; x: n × … floating point (or a structure of such), y: n × … as `Mixup` takes it."""
+    def update(self, x: Any, y: Tensor, weights: Tensor | None = None) -> None:
+        """Take in one batch; x: n × … floating point (or a tree of such), y: n × … as `Mixup` takes it, weights: n."""
         validate_targets(y, self.num_classes)
         n = validate_pairs(x, y)
         if n == 0:
             return
-        # Most batches are like the one before: nothing to describe and to compare again.
-        is_known = isinstance(x, Tensor) and isinstance(self._x_like, Tensor) and x.shape[1:] == self._x_like.shape
-        x_like = self._x_like if is_known else rebuild(x, lambda t: torch.empty(t.shape[1:], device="meta"))
-        columns = [t.detach().reshape(n, -1) for _, t in leaves(x)]
-        device = columns[0].device
-        if self.covariance:
+        tensors = [t.detach() for _, t in leaves(x)]
+        device = tensors[0].device
+        if self.covariance or weights is not None:
             values = to_values(y.detach(), self.num_classes)
-            z = torch.cat([c.to(device, torch.float64) for c in [*columns, values.reshape(n, -1)]], dim=1)
-            mean = z.mean(0)
-            centred = z - mean
-            self._join(n, mean, centred.T @ centred, x_like, torch.empty(values.shape[1:], device="meta"))
+            z = torch.cat([t.reshape(n, -1).to(device, torch.float64) for t in [*tensors, values]], dim=1)
+            group = centred_sums(z, weights, self.covariance, self.rank)
+            if group.total > 0:
+                self._join(*group, layout_of(x, values.shape[1:], self._layout))
         else:
             y_mean = self._target_mean(y.detach())
-            means = [c.mean(0, dtype=torch.float64) for c in columns]
-            mean = torch.cat([m.to(device) for m in [*means, y_mean.flatten()]])
-            is_known = is_known and y_mean.shape == self._y_like.shape
-            y_like = self._y_like if is_known else torch.empty(y_mean.shape, device="meta")
-            self._join(n, mean, None, x_like, y_like)
+            mean = torch.cat([m.to(device).flatten() for m in [*map(mean_sample, tensors), y_mean]])
+            self._join(n, mean, None, layout_of(x, y_mean.shape, self._layout))
 
     def _target_mean(self, y: Tensor) -> Tensor:
         """The mean target, without the n × c one-hot matrix where there is a shorter way."""
@@ -130,25 +140,24 @@ class DataMoments:
         """Join `other` into this one (and return it): as if its samples had been seen here too."""
         if not isinstance(other, DataMoments):
             raise TypeError(f"only DataMoments can be merged, got {type(other).__name__}")
-        self._require_same_settings(other.num_classes, other.covariance)
+        self._require_same_settings(other.num_classes, other.covariance, other.rank)
         if other.count:
-            self._join(other.count, other._mean, other._scatter, other._x_like, other._y_like)
+            self._join(other.count, other._mean, other._scatter, other._known)
         return self
 
-    def _join(self, count: int, mean: Tensor, scatter: Tensor | None, x_like: Any, y_like: Tensor) -> None:
+    def _join(self, count: float, mean: Tensor, scatter: Scatter | None, layout: SampleLayout) -> None:
         """Take in a group of samples by the rule of the module's head."""
-        sums = mean.sum() if scatter is None else mean.sum() + scatter.diagonal().sum()
+        sums = mean.sum() if scatter is None else mean.sum() + scatter.trace()
         if not bool(torch.isfinite(sums)):
             raise ValueError("the data holds non-finite values (NaN or infinity): the means would not be finite")
         if self.count == 0:
-            self._start_like(x_like, y_like, mean.device)
-        elif x_like is not self._x_like or y_like is not self._y_like:
-            self._require_same_shapes(x_like, y_like)
+            self._start_like(layout, mean.device)
+        elif layout is not self._layout:
+            self._known.require_same(layout)
         total = self.count + count
         step = mean.to(self._mean.device) - self._mean
         if self._scatter is not None and scatter is not None:
-            self._scatter = self._scatter + scatter.to(self._scatter.device)
-            self._scatter.addr_(step, step, alpha=self.count * count / total)
+            self._scatter = self._scatter.joined(scatter, step, self.count * count / total)
         self._mean = self._mean + step * (count / total)
         self.count = total
         self._derived = {}
@@ -161,22 +170,22 @@ class DataMoments:
         """
         if world_size() == 1:
             return self
-        everyone = gather_objects((self.count, self.num_classes, self.covariance, self._x_like, self._y_like))
+        own = self.num_classes, self.covariance, self.rank
+        everyone = gather_objects((self.count, own, None if self._layout is None else tuple(self._layout)))
         filled = [seen for seen in everyone if seen[0] > 0]
         if not filled:
             return self
-        if len({seen[1:3] for seen in everyone}) == 1 and self.count == 0:
-            self._start_like(*filled[0][3:])
+        if len({seen[1] for seen in everyone}) == 1 and self.count == 0:
+            self._start_like(SampleLayout(*filled[0][2]))
         # Every process sees the same list and so raises, or continues, together with the others.
-        for count, num_classes, covariance, x_like, y_like in everyone:
-            self._require_same_settings(num_classes, covariance)
+        for count, settings, layout in everyone:
+            self._require_same_settings(*settings)
             if count > 0:
-                self._require_same_shapes(x_like, y_like)
+                self._known.require_same(SampleLayout(*layout))
         total = sum(seen[0] for seen in filled)
         mean = sum_over_processes(self._mean * (self.count / total))
         if self._scatter is not None:
-            step = self._mean - mean
-            self._scatter = sum_over_processes(self._scatter + self.count * torch.outer(step, step))
+            self._scatter = self._scatter.of_processes(self._mean - mean, self.count)
         self._mean, self.count = mean, total
         self._derived = {}
         return self
@@ -188,25 +197,25 @@ class DataMoments:
     def to_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything as tensors and a JSON record, for `from_tensors`."""
         record: dict[str, Any] = {"num_classes": self.num_classes, "covariance": self.covariance, "count": self.count}
+        record |= {} if self.rank is None else {"rank": self.rank}
         if self.count == 0:
             return {}, record
-        record |= {"x": shapes_of(self._x_like), "y": list(self._y_like.shape)}
+        record |= self._known.to_json()
         tensors = {"mean": self._mean}
-        return (tensors if self._scatter is None else tensors | {"scatter": self._scatter}), record
+        return tensors | ({} if self._scatter is None else self._scatter.tensors()), record
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], record: dict[str, Any]) -> DataMoments:
         """What `to_tensors` gave."""
-        moments, count = cls(record["num_classes"], record["covariance"]), record["count"]
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ValueError(f"the number of samples must be an integer of at least 0, got {count!r}")
+        moments, count = cls(record["num_classes"], record["covariance"], record.get("rank")), record["count"]
+        if isinstance(count, bool) or not isinstance(count, (int, float)) or not 0 <= count < math.inf:
+            raise ValueError(f"the number of samples must be a number of at least 0, got {count!r}")
         if count:
-            moments._start_like(tree_of_shapes(record["x"]), torch.empty(record["y"], device="meta"))
-            for name in ("mean", "scatter") if moments.covariance else ("mean",):
-                kept, given = getattr(moments, f"_{name}"), tensors[name]
-                if given.shape != kept.shape or given.dtype != kept.dtype or not bool(torch.isfinite(given).all()):
-                    raise ValueError(f"its {name} must be {tuple(kept.shape)} finite float64 numbers")
-                setattr(moments, f"_{name}", given.clone())
+            moments._start_like(SampleLayout.from_json(record))
+            size = moments._mean.numel()
+            moments._mean = checked_tensor(tensors, "mean", (size,))
+            if moments.covariance:
+                moments._scatter = scatter_from(tensors, size, moments.rank)
         moments.count = count
         return moments
 
@@ -223,70 +232,68 @@ class DataMoments:
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"{path} does not hold moments: {error}") from error
 
-    def _start_like(self, x_like: Any, y_like: Tensor, device: torch.device | str = "cpu") -> None:
-        self._x_like, self._y_like = x_like, y_like
-        size = sum(t.numel() for _, t in leaves(x_like)) + y_like.numel()
-        self._mean = torch.zeros(size, dtype=torch.float64, device=device)
+    def _start_like(self, layout: SampleLayout, device: torch.device | str = "cpu") -> None:
+        self._layout = layout
+        self._mean = torch.zeros(layout.size, dtype=torch.float64, device=device)
         if self.covariance:
-            self._scatter = torch.zeros(size, size, dtype=torch.float64, device=device)
+            self._scatter = no_scatter(layout.size, self.rank, torch.device(device))
 
-    def _require_same_settings(self, num_classes: int | None, covariance: bool) -> None:
-        if (num_classes, covariance) != (self.num_classes, self.covariance):
-            raise ValueError(
-                f"moments with num_classes={self.num_classes}, covariance={self.covariance} cannot be joined with "
-                f"num_classes={num_classes}, covariance={covariance}"
+    def _require_same_settings(self, *settings: Any) -> None:
+        names, own = ("num_classes", "covariance", "rank"), (self.num_classes, self.covariance, self.rank)
+        if settings != own:
+            here, there = (
+                ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True) if value is not None)
+                for values in (own, settings)
             )
+            raise ValueError(f"moments with {here} cannot be joined with {there}")
 
-    def _require_same_shapes(self, x_like: Any, y_like: Tensor) -> None:
-        here, there = described(self._x_like), described(x_like)
-        if here != there or self._y_like.shape != y_like.shape:
-            raise ValueError(
-                f"samples so far were x: {here}, y: {tuple(self._y_like.shape)}; "
-                f"these are x: {there}, y: {tuple(y_like.shape)}"
-            )
-
-    def _require_data(self) -> None:
-        if self.count == 0:
+    @property
+    def _known(self) -> SampleLayout:
+        if self._layout is None:
             raise ValueError("these moments have seen no data yet: call update(x, y) or from_loader(loader)")
+        return self._layout
 
     @property
     def x_mean(self) -> Any:
         """x̄, float64, of the shape (and structure) of one sample."""
-        self._require_data()
-        sizes = [t.numel() for _, t in leaves(self._x_like)]
-        parts = iter(torch.split(self._mean, [*sizes, self._y_like.numel()]))
-        return rebuild(self._x_like, lambda like: next(parts).reshape(like.shape).clone())
+        return self._known.x_of(self._mean)
 
     @property
     def y_mean(self) -> Tensor:
         """ȳ, float64, of the shape of one target."""
-        self._require_data()
-        return self._mean[self._mean.numel() - self._y_like.numel() :].reshape(self._y_like.shape).clone()
+        return self._known.y_of(self._mean)
 
     def _covariance(self) -> Tensor:
-        self._require_data()
-        if self._scatter is None:
+        if self._known and self._scatter is None:
             raise ValueError("covariances were not kept: make DataMoments(covariance=True)")
-        return self._scatter / self.count
+        if not isinstance(self._scatter, DenseScatter):
+            raise ValueError(f"covariances were kept with rank {self.rank}, not as matrices: see `low_rank`")
+        return self._scatter.matrix / self.count
+
+    def low_rank(self) -> tuple[Tensor, Tensor]:
+        """F: (d + c) × r and a diagonal (d + c) with covariance ≈ F Fᵀ + diag; of moments with a `rank`."""
+        if not isinstance(self._scatter, LowRankScatter):
+            raise ValueError("these moments have no low rank: make DataMoments(covariance=True, rank=64)")
+        return (self._scatter.factor / self.count**0.5).T, self._scatter.rest() / self.count
 
     @property
     def xx(self) -> Tensor:
         """Σxx: d × d, over the flattened coordinates."""
-        c = self._y_like.numel()
+        c = self._known.targets
         return self._covariance()[:-c, :-c]
 
     @property
     def xy(self) -> Tensor:
         """Σxy: d × c."""
-        c = self._y_like.numel()
+        c = self._known.targets
         return self._covariance()[:-c, -c:]
 
     @property
     def yy(self) -> Tensor:
         """Σyy: c × c."""
-        c = self._y_like.numel()
+        c = self._known.targets
         return self._covariance()[-c:, -c:]
 
     def __repr__(self) -> str:
-        seen = f", x: {described(self._x_like)}, y: {tuple(self._y_like.shape)}" if self.count else ""
+        seen = f", {self._layout}" if self.count else ""
         return f"DataMoments(num_classes={self.num_classes}, covariance={self.covariance}, count={self.count}{seen})"

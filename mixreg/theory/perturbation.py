@@ -103,9 +103,17 @@ class Perturbation:
         y: n × …, targets as floating-point values (one-hot labels: `mixreg.losses.targets.to_values`).
         alpha: Mixup's α.
         moments: x̄, ȳ and covariances, kept with `covariance=True`; by default those of (x, y).
+        weights: n, by which samples count in these; by default all count alike.
     """
 
-    def __init__(self, x: Tensor, y: Tensor, alpha: float, moments: DataMoments | None = None) -> None:
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        alpha: float,
+        moments: DataMoments | None = None,
+        weights: Tensor | None = None,
+    ) -> None:
         forms = scalar_forms(alpha, "Perturbation")
         if not (x.is_floating_point() and y.is_floating_point()) or x.shape[0] != y.shape[0]:
             raise ValueError(
@@ -114,7 +122,10 @@ class Perturbation:
             )
         self.alpha, self.theta_mean, self.shrinkage, self.var, self.gamma2 = forms
         self.x, self.y = x.detach(), y.detach()
-        if moments is None:
+        self._shares = None if weights is None else weights.double() / weights.sum(dtype=torch.float64)
+        if moments is None and self._shares is not None:
+            self.x_mean, self.y_mean = (torch.tensordot(self._shares, part.double(), 1) for part in (x, y))
+        elif moments is None:
             self.x_mean, self.y_mean = x.double().mean(0), y.double().mean(0)
         else:
             self.x_mean, self.y_mean = moments.x_mean.to(x.device), moments.y_mean.to(x.device)
@@ -163,7 +174,7 @@ class Perturbation:
         """The factorisation of Σxx, made once when first asked for."""
         if self._whitening is None:
             if self._moments is None:
-                self._whitening = Whitening.of_data(*self.centred(slice(None)))
+                self._whitening = Whitening.of_data(*self.rooted())
             else:
                 # Once for these moments, whatever samples, networks and α they are used for.
                 self._whitening = self._moments.derived("whitening", Whitening.of_moments).to(self.x.device)
@@ -174,8 +185,23 @@ class Perturbation:
         """Σyy: k × k."""
         if self._moments is not None:
             return self._moments.yy.to(self.x.device)
-        b = self.y.double().reshape(len(self), -1) - self.y_mean.reshape(-1)
+        _, b = self.rooted()
         return b.T @ b / len(self)
+
+    @property
+    def root(self) -> Tensor:
+        """The root of n times the share of each sample, n: 1 where all count alike."""
+        if self._shares is None:
+            return torch.ones(len(self), dtype=torch.float64, device=self.x.device)
+        return (len(self) * self._shares).sqrt()
+
+    def rooted(self) -> tuple[Tensor, Tensor]:
+        """All centred samples times this root: the mean of their products is weighted."""
+        a, b = self.centred(slice(None))
+        if self._shares is None:
+            return a, b
+        root = self.root.unsqueeze(1)
+        return root * a, root * b
 
     def covariance_xx(self, i: int, v: Tensor) -> Tensor:
         """A_i v for v: d × …, without A_i."""
@@ -200,10 +226,25 @@ class Perturbation:
         z = a @ white.inverse.T
         outside = (a - z @ white.factor.T).square().sum(1) > _OUTSIDE * a.square().sum(1)
         s = z.square().sum(1)
-        ratio = self.var / self.gamma2 if self.gamma2 > 0 else 0.0
-        fraction = torch.where(outside, 1.0, ratio * s / (1 + ratio * s))
-        weight = torch.where(outside, 0.0, ratio / (1 + ratio * s))
-        return Regressions(a, b, z, b - z @ white.slopes.T, weight, fraction)
+        weight = torch.where(outside, 0.0, self._ratio / (1 + self._ratio * s))
+        found = self.explained_from(b, z, white.slopes, outside)
+        return Regressions(a, b, z, found.e, weight, found.fraction)
+
+    @property
+    def _ratio(self) -> float:
+        """ρ."""
+        return self.var / self.gamma2 if self.gamma2 > 0 else 0.0
+
+    def explained(self, rows: slice | Tensor) -> Explained:
+        """What least squares of y on x leaves of some samples' targets."""
+        reg, slopes = self.regressions(rows), self.whitening.slopes
+        return Explained(reg.b, reg.e, reg.fraction, slopes @ slopes.T)
+
+    def explained_from(self, b: Tensor, z: Tensor, slopes: Tensor, outside: Tensor) -> Explained:
+        """The same from b: m × k, z: m × r, V: k × r, and which samples lie outside the range of Σxx."""
+        s = z.square().sum(1)
+        fraction = torch.where(outside, 1.0, self._ratio * s / (1 + self._ratio * s))
+        return Explained(b, b - z @ slopes.T, fraction, slopes @ slopes.T)
 
     def jacobian_target(self, i: int, uu_inverse: Tensor, uy: Tensor) -> Tensor:
         """J⁽ⁱ⁾ = −ℓuu⁺ ℓuy B_iᵀ A_i⁺ (eq. Ji): c × d, for one sample's ℓuu⁺: c × c and ℓuy: c × k."""
@@ -215,6 +256,27 @@ class Perturbation:
             beyond = reg.a - reg.a @ inverse.T @ white.factor.T
             coefficients = coefficients + reg.e.T @ beyond / beyond.square().sum().clamp(min=1e-300)
         return -(uu_inverse.double() @ uy.double()) @ coefficients
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What R3 asks of least squares, for m samples; float64.
+
+    Attributes:
+        b: m × k, the centred targets.
+        e: m × k, what least squares leaves of them.
+        fraction: m, κ_i s_i.
+        gram: k × k, V Vᵀ.
+    """
+
+    b: Tensor
+    e: Tensor
+    fraction: Tensor
+    gram: Tensor
+
+    def rows(self, rows: slice) -> Explained:
+        """Those of some of the samples."""
+        return Explained(self.b[rows], self.e[rows], self.fraction[rows], self.gram)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ depend on how many processes there are; each trains on its own rows of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -102,7 +103,13 @@ class Pixels(NamedTuple):
     def scaled(self, images: Tensor) -> Tensor:
         """N × channels × height × width bytes as float32, in their memory format."""
         scale, shift = 1 / (255 * self.std), -self.mean / self.std
-        return images.to(torch.float32, copy=True).mul_(scale.reshape(-1, 1, 1)).add_(shift.reshape(-1, 1, 1))
+        values = images.to(torch.float32, copy=True)
+        if values.ndim == 4 and values.is_contiguous(memory_format=torch.channels_last):
+            # As one row for each image: loops over as few numbers as there are channels take eight times as long.
+            pixels = math.prod(values.shape[2:])
+            values.permute(0, 2, 3, 1).flatten(1).mul_(scale.repeat(pixels)).add_(shift.repeat(pixels))
+            return values
+        return values.mul_(scale.reshape(-1, 1, 1)).add_(shift.reshape(-1, 1, 1))
 
 
 @dataclass(frozen=True)

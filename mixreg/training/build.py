@@ -18,6 +18,7 @@ from mixreg.regularisers.label_smoothing import smooth_uniformly
 from mixreg.regularisers.parseval import Parseval
 from mixreg.theory.moments import DataMoments
 from mixreg.training.config import BALANCED, UNWEIGHTED, Config
+from mixreg.training.optimizers import SGD, AdamW
 from mixreg.training.targets import Targets
 
 
@@ -102,8 +103,8 @@ def build_parseval(config: Config, net: nn.Module) -> Parseval | None:
 def build_optimizer(config: Config, net: nn.Module) -> torch.optim.Optimizer:
     """SGD or AdamW."""
     if config.optimizer == "adamw":
-        return torch.optim.AdamW(net.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-    return torch.optim.SGD(
+        return AdamW(net.parameters(), lr=config.lr, weight_decay=config.weight_decay, foreach=True)
+    return SGD(
         net.parameters(),
         lr=config.lr,
         momentum=config.momentum,

@@ -238,7 +238,7 @@ def _frozen(value: Any) -> Any:
     return tuple(_frozen(part) for part in value) if isinstance(value, (list, tuple)) else value
 
 
-# Appendix "Experiments" of the paper. The schedules are fractions, so that a shorter run keeps its shape.
+# Appendix "Experiments" of the paper, but for one. The schedules are fractions, so that a shorter run keeps its shape.
 PRESETS: dict[str, dict[str, Any]] = {
     "cifar-resnet34": {
         "data": "cifar10",
@@ -246,6 +246,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         "epochs": 200,
         "lr": 0.1,
         "drops": (60 / 200, 120 / 200, 160 / 200),
+    },
+    # Not the paper's: trained to the end (ERM: above 99.5 % of its training images) within minutes on one core.
+    "cifar-resnet9": {
+        "data": "cifar10",
+        "model": "resnet9",
+        "epochs": 12,
+        "lr": 0.2,
+        "nesterov": True,
+        "schedule": "one-cycle",
+        "augment": "none",
     },
     "cifar-lenet": {"data": "cifar10", "model": "lenet", "epochs": 200, "lr": 0.01, "drops": (100 / 200,)},
     "imagenet-resnet50": {
@@ -275,7 +285,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset(name: str, **changes: Any) -> Config:
-    """The paper's settings by name, with `changes`."""
+    """Settings by name, with `changes`."""
     if name not in PRESETS:
         raise ValueError(f"unknown preset {name!r}; known are {', '.join(PRESETS)}")
     return replace(Config(**PRESETS[name]), **changes)

@@ -58,8 +58,8 @@ class FolderBatches:
         self.y = noisy_labels(labels[kept], self.num_classes, config)
         seed = config.seed if config.augment == "standard" else None
         size = config.image_size
-        self.files = ImageFiles([paths[i] for i in kept.tolist()], self.y, size, seed)
-        self.held_out = ImageFiles([paths[i] for i in held.tolist()], labels[held], size, None)
+        self.files = ImageFiles(paths.chosen(kept.numpy()), self.y, size, seed)
+        self.held_out = ImageFiles(paths.chosen(held.numpy()), labels[held], size, None)
         self.test = ImageFiles(test_paths, test_labels, size, None)
         self.shape: tuple[int, ...] = (3, size, size)
         self.pixels = like.pixels or Pixels(torch.tensor(folders.PIXEL_MEAN), torch.tensor(folders.PIXEL_STD))
@@ -70,7 +70,7 @@ class FolderBatches:
         """The batches of an epoch, from `first_step` on: this process's rows of each."""
         order = permutation(len(self.y), stream(self.config.seed, "order", epoch))
         chosen = order.split(self.config.batch_size)[first_step : self.steps]
-        own = [part[own_rows(len(part), self.rank, self.world)].tolist() for part in chosen]
+        own = (part[own_rows(len(part), self.rank, self.world)].tolist() for part in chosen)
         for part, (x, y) in zip(chosen, read_batches(self.files, own, epoch, self.workers), strict=True):
             yield Batch(self.scaled(x), y, slice(None), len(part))
 

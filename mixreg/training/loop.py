@@ -44,12 +44,20 @@ class Trainer:
         batches: the data.
         net: the network, on the CPU.
         method: how to train it.
-        fabric: Lightning's, launched.
+        fabric: Lightning's, launched, or what stands for it.
         checkpoint: the file to save to and resume from.
+        prepare: what to call in training steps, made of a network and its device; by default the network as it is.
     """
 
     def __init__(
-        self, config: Config, batches: Batches, net: nn.Module, method: Method, fabric: Any, checkpoint: Path
+        self,
+        config: Config,
+        batches: Batches,
+        net: nn.Module,
+        method: Method,
+        fabric: Any,
+        checkpoint: Path,
+        prepare: Callable[[nn.Module, torch.device], nn.Module] = lambda net, device: net,
     ) -> None:
         self.config, self.batches, self.fabric, self.checkpoint = config, batches, fabric, checkpoint
         self.net, self.method = net, method
@@ -59,7 +67,8 @@ class Trainer:
         if config.until and self.trained is not net:
             raise ValueError(f"method {config.method} learns beside the network and cannot be switched off: until = 0")
         parseval = build_parseval(config, net)
-        wrapped, self.optimizer = fabric.setup(self.trained, build_optimizer(config, self.trained))
+        called = prepare(self.trained, fabric.device)
+        wrapped, self.optimizer = fabric.setup(called, build_optimizer(config, self.trained))
         self.step = Step(method, wrapped, self.optimizer, parseval, config.clip, fabric.backward)
         # What follows a method that is switched off: the data as it is.
         self.plain = EmpiricalRisk(config.alpha, batches.num_classes)

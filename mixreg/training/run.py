@@ -90,7 +90,7 @@ def train(
     net = build_network(config, batches.shape, batches.num_classes)
     loss = build_loss(config, batches.targets, batches.y)
     method = build_method(config, net, batches.num_classes, batches.moments, loss)
-    trainer = Trainer(config, batches, net, method, fabric, out / CHECKPOINT)
+    trainer = Trainer(config, batches, net, method, fabric, out / CHECKPOINT, engine.prepared)
     is_first = bool(fabric.is_global_zero)
     with contextlib.ExitStack() as held:
         # Another process may have begun or finished a run here while this one was loading.

@@ -20,7 +20,8 @@ from mixreg._support.random import normal
 from mixreg.losses import BUILT_IN, SampleLoss
 from mixreg.losses.derivatives import CustomLoss
 from mixreg.risk.directions import PROBES, Directions, samples_at_once
-from mixreg.risk.quadratic_risk import Quadratic, terms
+from mixreg.risk.exact_terms import exact_terms
+from mixreg.risk.quadratic_risk import Quadratic, of_samples
 from mixreg.theory.perturbation import Perturbation
 from mixreg.verify.examples import Row, generator
 from mixreg.verify.expectations import covariances, expected_taylor, mixup_noise, signed_noise
@@ -84,7 +85,7 @@ def _size(x: Tensor) -> float:
 def _quadratic(problem: Problem, p: Perturbation) -> Quadratic:
     """`risk.quadratic` of these few samples as all the data there is, every direction of R2 taken."""
     directions = Directions(p, 10**9, PROBES, None)
-    return terms(problem, p, directions, samples_at_once(problem, None))[0]
+    return of_samples(exact_terms(problem, p, directions, samples_at_once(problem, None)))
 
 
 def _size_of_terms(problem: Problem, p: Perturbation, q: Quadratic) -> float:
