@@ -18,13 +18,13 @@ def moments_of(x: torch.Tensor, y: torch.Tensor, num_classes: int | None = None)
     return m
 
 
-def check_unbiased(loss: str, second_order: bool, draws: int) -> None:
+def check_unbiased(loss: str, second_order: bool, draws: int, part: float = 1.0) -> None:
     net, x, y = problem(loss, n=7)
     terms = dense_quadratic(net, x, to_values(y, 3, torch.float64), 0.7, SAMPLE_LOSSES[loss])
     exact = terms["base"] + terms["joint"] + terms["r4"] + (terms["r2"] if second_order else 0.0)
     exact_gradient = torch.cat([g.flatten() for g in torch.autograd.grad(exact, list(net.parameters()))])
     generator = torch.Generator().manual_seed(0)
-    criterion = ApproximateMixup(0.7, moments_of(x, y, 3), named(loss), second_order, generator)
+    criterion = ApproximateMixup(0.7, moments_of(x, y, 3), named(loss), second_order, generator, part)
     values, gradients = [], []
     for _ in range(draws):
         value = criterion(net, x, y)
@@ -39,6 +39,28 @@ def check_unbiased(loss: str, second_order: bool, draws: int) -> None:
 @pytest.mark.parametrize("loss", SAMPLE_LOSSES)
 def test_unbiased(loss, second_order) -> None:
     check_unbiased(loss, second_order, 800)
+
+
+@pytest.mark.parametrize("second_order", [False, True])
+@pytest.mark.parametrize("loss", SAMPLE_LOSSES)
+def test_the_noise_of_a_part_of_the_batch_is_unbiased(loss, second_order) -> None:
+    check_unbiased(loss, second_order, 800, part=0.4)
+
+
+def test_losses_of_a_part_stay_with_their_samples() -> None:
+    net, x, y = problem("cross_entropy", n=7)
+    criterion = ApproximateMixup(0.7, moments_of(x, y, 3), part=0.4)
+    rows = criterion.draw(x, y, torch.Generator().manual_seed(1))
+    found = criterion.losses(net, rows)
+    whole = ApproximateMixup(0.7, moments_of(x, y, 3)).losses(net, rows)
+    base = ApproximateMixup(0.0, moments_of(x, y, 3)).losses(
+        net, rows._replace(delta=0 * rows.delta, epsilon=0 * rows.epsilon)
+    )
+    is_noisy = rows.order < 3
+    torch.testing.assert_close(found, base + torch.where(is_noisy, 7 / 3, 0.0) * (whole - base))
+    for part in (0.0, 1.5, float("nan")):
+        with pytest.raises(ValueError, match="part must be a share of a batch"):
+            ApproximateMixup(0.7, moments_of(x, y, 3), part=part)
 
 
 @pytest.mark.slow

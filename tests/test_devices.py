@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch._decomp.decompositions_for_jvp  # compiled on import, before `where` is replaced
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from mixreg import (
+    ApproximateMixup,
     CutMix,
     DataMoments,
     GaussianMixup,
@@ -91,6 +93,21 @@ def test_prediction_rules(imagined: FakeTensorMode) -> None:
             u = moved(model.eval())(torch.empty(8, 3, 6, 6, device=GPU))
             assert u.device == GPU
             assert u.shape == (8, 3)
+
+
+@pytest.mark.parametrize("part", [1.0, 0.5])
+@pytest.mark.parametrize("second_order", [False, True])
+def test_tangents_wait_for_nothing_when_nothing_is_checked(part, second_order, imagined: FakeTensorMode) -> None:
+    layers = [nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(64, 8), nn.LayerNorm(8), nn.GELU()]
+    net = nn.Sequential(*layers, nn.Linear(8, 3))
+    criterion = ApproximateMixup(1.0, MOMENTS, second_order=second_order, part=part, validate=False)
+    with imagined, torch.no_grad():
+        for y in (torch.empty(8, dtype=torch.long, device=GPU), torch.empty(8, 3, device=GPU)):
+            value = criterion(moved(net), torch.empty(8, 3, 6, 6, device=GPU), y)
+            assert (value.device, value.shape) == (GPU, ())
+        criterion.validate = True
+        with pytest.raises(DataDependentOutputException):
+            criterion(net, torch.empty(8, 3, 6, 6, device=GPU), y)
 
 
 def test_losses_and_moments(imagined: FakeTensorMode) -> None:

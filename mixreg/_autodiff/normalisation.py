@@ -24,6 +24,8 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from mixreg._autodiff import fused_normalisation
+from mixreg._autodiff.jets import Jet, Order, linear, outside_of_forward_mode
 from mixreg._autodiff.reachable import modules_of
 
 # Layers that rescale what they take and do nothing else.
@@ -109,15 +111,30 @@ class _WithoutTangent(torch.autograd.Function):
         return torch.zeros_like(tangent)
 
 
+def _batch_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, is_fixed: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A batch normalised by its own statistics, their tangents left out if they are fixed; its mean and variance."""
+    statistics = torch.var_mean(x, [d for d in range(x.ndim) if d != 1], correction=0)
+    if is_fixed:
+        statistics = tuple(_WithoutTangent.apply(t) for t in statistics)  # type: ignore[no-untyped-call]
+    var, mean = statistics
+    scale = torch.rsqrt(var + eps) * (weight if weight is not None else 1.0)
+    shift = (bias if bias is not None else 0.0) - mean * scale
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    return x * scale.reshape(shape) + shift.reshape(shape), mean, var
+
+
 class LearningNormalisations:
     """Normalisations of one forward pass that learn running statistics, which move when `learn` is called.
 
     Args:
         samples: how many there are in the batch, if it is known.
+        order: of the derivatives along one direction that are taken, if they are.
     """
 
-    def __init__(self, samples: int | None = None) -> None:
-        self._samples = samples
+    def __init__(self, samples: int | None = None, order: Order | None = None) -> None:
+        self._samples, self._order = samples, order or Order(0)
         self._seen: list[tuple[Tensor, Tensor, Tensor, Tensor, float]] = []
         self._counted: list[tuple[Tensor, int]] = []
 
@@ -135,21 +152,49 @@ class LearningNormalisations:
     ) -> Tensor:
         """`torch.nn.functional.batch_norm`, the statistics of a batch held fixed."""
         if not training:
-            return NotImplemented
+            return self._by_running_statistics(input, running_mean, running_var, weight, bias, eps)
         count = input.numel() // max(1, input.shape[1])
         if count == 1:
             raise ValueError(f"batch_norm needs more than 1 value per channel to train, got {tuple(input.shape)}")
-        x = wide(input)
-        statistics = torch.var_mean(x, [d for d in range(x.ndim) if d != 1], correction=0)
         # Of several samples, those that are one row do not meet in it: another normalisation, written as this one.
-        if input.shape[0] > 1 or self._samples == 1:
-            statistics = tuple(_WithoutTangent.apply(t) for t in statistics)  # type: ignore[no-untyped-call]
-        var, mean = statistics
+        is_fixed = input.shape[0] > 1 or self._samples == 1
+        jet = self._jet(input, weight, bias) if is_fixed else None
+        if jet is not None:
+            elementary = partial(_batch_norm, eps=eps, is_fixed=True)
+            with outside_of_forward_mode():
+                found, mean, deviation = fused_normalisation.batch_norm(
+                    lambda *given: elementary(*given)[0], jet, weight, bias, eps
+                )
+                var = deviation.pow(-2) - eps
+            result = self._order.tensor(found)
+        else:
+            result, mean, var = _batch_norm(wide(input), weight, bias, eps, is_fixed)
         self._note(running_mean, running_var, mean, var * (count / max(1, count - 1)), momentum)
-        scale = torch.rsqrt(var + eps) * (weight if weight is not None else 1.0)
-        shift = (bias if bias is not None else 0.0) - mean * scale
-        shape = (1, -1, *[1] * (x.ndim - 2))
-        return (x * scale.reshape(shape) + shift.reshape(shape)).to(input.dtype)
+        return result.to(input.dtype)
+
+    def _jet(self, input: Tensor, *parameters: Tensor | None) -> Jet | None:
+        """Of an input that has one, if the parameters are of its dtype and stand still."""
+        given = [t for t in parameters if t is not None]
+        return self._order.jet(input) if all(t.dtype == input.dtype and not _is_wrapped(t) for t in given) else None
+
+    def _by_running_statistics(
+        self,
+        input: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        eps: float,
+    ) -> Tensor:
+        jet = self._jet(input, running_mean, running_var, weight, bias)
+        if jet is None or running_mean is None or running_var is None:
+            return NotImplemented
+        with outside_of_forward_mode():
+            value = F.batch_norm(jet.value, running_mean, running_var, weight, bias, False, 0.0, eps)
+            scale = torch.rsqrt(running_var + eps) * (weight if weight is not None else 1.0)
+            scale = scale.reshape(-1, *[1] * (input.ndim - 2))
+            found = linear(value, jet, lambda t: t * scale)
+        return self._order.tensor(found)
 
     def instance_norm(
         self,

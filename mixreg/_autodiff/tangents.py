@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from mixreg._autodiff.linear_layers import linear_tangents
+from mixreg._autodiff.closed_forms import closed_forms
+from mixreg._autodiff.jets import Order
 from mixreg._autodiff.network import (
     Network,
     explaining_dtypes,
@@ -32,29 +33,53 @@ from mixreg._autodiff.written_out import written_out
 Result = TypeVar("Result")
 
 
-def tangents(net: Network, x: Tensor, delta: Tensor, second_order: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """f(x), d/dt f(x + tδ) and, if asked for, d²/dt² f(x + tδ) at 0; differentiable in the network's parameters."""
-    return within_forward(net, lambda f, module, x, delta: tangents_inside(f, module, x, delta, second_order), x, delta)
+def tangents(
+    net: Network, x: Tensor, delta: Tensor, second_order: bool, validate: bool = True
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """f(x), d/dt f(x + tδ) and, if asked for, d²/dt² f(x + tδ) at 0; differentiable in the network's parameters.
+
+    Args:
+        net: the network.
+        x: n × …
+        delta: the directions, of the shape of x.
+        second_order: whether the second derivative is asked for.
+        validate: outputs that are not finite are refused before a normalisation has learnt from them.
+    """
+    return within_forward(
+        net, lambda f, module, x, delta: tangents_inside(f, module, x, delta, second_order, validate), x, delta
+    )
+
+
+def tangents_of_some(
+    net: Network, x: Tensor, others: Tensor, delta: Tensor, second_order: bool, validate: bool
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """The same for x (m × …), and f of `others` (k × …), in one forward pass for whoever watches it."""
+
+    def run(f: Network, module: Network, x: Tensor, others: Tensor, delta: Tensor) -> Any:
+        return *tangents_inside(f, module, x, delta, second_order, validate), require_tensor(f(others))
+
+    return within_forward(net, run, x, others, delta)
 
 
 def tangents_inside(
-    net: Network, module: Network, x: Tensor, delta: Tensor, second_order: bool
+    net: Network, module: Network, x: Tensor, delta: Tensor, second_order: bool, validate: bool = True
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The same, for code that already runs where `within_forward` puts it."""
+    """The same as `tangents`, for code that already runs where `within_forward` puts it."""
     # What is compiled knows nothing of the rules below: a compiled network, or a compiled step, runs this as it was
     # written.
     if net is module:
         net = module = uncompiled(net)
     run = torch.compiler.disable(_tangents) if torch.compiler.is_compiling() else _tangents
-    return run(net, module, x, delta, second_order)
+    return run(net, module, x, delta, second_order, validate)
 
 
 def _tangents(
-    net: Network, module: Network, x: Tensor, delta: Tensor, second_order: bool
+    net: Network, module: Network, x: Tensor, delta: Tensor, second_order: bool, validate: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """`net` is what to call and `module` where its layers are."""
     _refuse_modules(module)
     jvp: Any = torch.func.jvp
+    order = Order(1 + second_order)
 
     def once(z: Tensor) -> tuple[Tensor, Tensor]:
         return jvp(lambda z: require_tensor(net(z)), (z,), (delta,))
@@ -67,15 +92,15 @@ def _tangents(
 
     with (
         own_statistics(module),
-        linear_tangents(),
-        written_out(x.shape[0] if x.ndim else None),
+        written_out(x.shape[0] if x.ndim else None, order),
+        closed_forms(order),
         plain_attention(),
         explaining_dtypes(module, x),
         _without_recomputation(),
     ):
         u, first, second = _naming_the_layer(module, both)
         # Before anything is learnt from this batch.
-        if u.ndim:
+        if u.ndim and validate:
             refuse_non_finite(u.detach(), "the network's output", lambda row: f"sample {row}")
     return u, first, second
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from mixreg._autodiff import linear_systems, normalisation, norms, products
-from mixreg._autodiff.linear_layers import moves
+from mixreg._autodiff.jets import Order, moves
 from mixreg._autodiff.normalisation import LearningNormalisations, statistics_last
 
 
@@ -160,12 +160,13 @@ class written_out(TorchFunctionMode):
 
     Args:
         samples: how many there are in the batch, if it is known.
+        order: of the derivatives along one direction that are taken inside, if they are.
     """
 
-    def __init__(self, samples: int | None = None) -> None:
+    def __init__(self, samples: int | None = None, order: Order | None = None) -> None:
         super().__init__()
-        self._samples = samples
-        self._learning = LearningNormalisations(samples)
+        self._given = samples, order
+        self._learning = LearningNormalisations(*self._given)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -180,7 +181,7 @@ class written_out(TorchFunctionMode):
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
         super().__exit__(kind, value, traceback)  # type: ignore[no-untyped-call]
-        learning, self._learning = self._learning, LearningNormalisations(self._samples)
+        learning, self._learning = self._learning, LearningNormalisations(*self._given)
         if kind is None:
             learning.learn()
         else:
