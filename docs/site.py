@@ -6,6 +6,7 @@ MathML is what browsers render without any script, so that pages need nothing fr
 from __future__ import annotations
 
 import html
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ _FORMULA = re.compile(
 )
 
 
+_MEASURED = re.compile(r"<!-- measured (?P<name>\w+): (?P<unit>[\w ]+) -->")
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Figures of the committed results, and files of the repository that pages show, become part of the site."""
     for path in sorted((ROOT / "results" / "figures").glob("*.png")):
@@ -34,6 +38,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Links into `results/` as the site has them, and tables of what was run and found where a page asks for them."""
     here = "../" * page.file.src_uri.count("/")
     markdown = re.sub(r"(\.\./)+results/figures/", f"{here}figures/", markdown)
+    markdown = _MEASURED.sub(_measured, markdown)
     found = read_verdicts(ROOT / "results")
     markdown = markdown.replace("<!-- scales -->", scale_table(found["experiments"]))
     return markdown.replace("<!-- claims -->", verdict_table(found["claims"], with_parts=True))
@@ -42,6 +47,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
     """Formulae as MathML."""
     return _FORMULA.sub(_mathml, content)
+
+
+def _measured(match: re.Match[str]) -> str:
+    """The last run of a benchmark as a table, without what a picture shows."""
+    found = json.loads((ROOT / "docs" / "measured" / f"{match['name']}.json").read_text())["found"]
+    rows = [f"| {name} | {value:.2f} |" for name, value in found.items() if not name.endswith(("ms", "MB"))]
+    return "\n".join([f"| | {match['unit']} |", "|---|---:|", *rows])
 
 
 def _mathml(match: re.Match[str]) -> str:

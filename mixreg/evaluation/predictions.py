@@ -10,14 +10,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from mixreg._support.ahead import ahead, in_order
 from mixreg._support.tasks import CLASSES
 from mixreg.data.errors import DataError
 from mixreg.data.unlabelled import Part
@@ -58,22 +59,21 @@ class Writer:
         """Before the first row."""
         return _csv([self.columns]) if self.format == "csv" else b""
 
-    def text(self, part: Part, outputs: Tensor) -> bytes:
-        """The rows of a part."""
+    def text(self, part: Part, outputs: Tensor) -> Callable[[], bytes]:
+        """What makes the rows of a part: all but the text itself is computed by now."""
         is_plain = self.run.trained.targets.task == CLASSES and not self.probabilities
         if self.format == "csv" and is_plain and isinstance(part.names, range):
-            return self._numbered_classes(part.names, outputs)
-        rows = zip(map(str, part.names), *self._cells(outputs), strict=True)
+            decided = self.run.decisions(outputs)
+            p = self.run.probabilities(outputs).gather(1, decided.unsqueeze(1)).squeeze(1)
+            return partial(_numbered, part.names, self._quoted, decided.numpy(), p.numpy())
+        cells = [map(str, part.names), *self._cells(outputs)]
+        return partial(self._rows, cells)
+
+    def _rows(self, cells: list[Any]) -> bytes:
+        rows = zip(*cells, strict=True)
         if self.format == "csv":
             return _csv(rows)
         return "".join(json.dumps(dict(self._values(row))) + "\n" for row in rows).encode()
-
-    def _numbered_classes(self, names: range, outputs: Tensor) -> bytes:
-        """What most files hold: number, class and probability."""
-        decided = self.run.decisions(outputs)
-        p = self.run.probabilities(outputs).gather(1, decided.unsqueeze(1)).squeeze(1)
-        columns = (whole_numbers(np.arange(names.start, names.stop)), texts(self._quoted, decided.numpy()))
-        return joined([*columns, fractions(p.numpy())])
 
     @cached_property
     def _quoted(self) -> list[str]:
@@ -103,6 +103,11 @@ class Writer:
             yield from (_texts(column) for column in p.unbind(1))
 
 
+def _numbered(names: range, quoted: Sequence[str], decided: np.ndarray, p: np.ndarray) -> bytes:
+    """What most files hold: number, class and probability."""
+    return joined([whole_numbers(np.arange(names.start, names.stop)), texts(quoted, decided), fractions(p)])
+
+
 def _csv(rows: Iterable[Iterable[Any]]) -> bytes:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(rows)
@@ -119,12 +124,19 @@ def _texts(column: Tensor) -> list[str]:
 def predicted(
     run: FinishedRun, parts: Iterable[Part], writer: Writer, progress: Callable[[int], None] = lambda rows: None
 ) -> Iterator[bytes]:
-    """The text of all parts, one after another; `progress` is told how many rows each had."""
+    """The text of all parts, one after another; `progress` is told how many rows each had.
+
+    While the network is at one part, the next is read and the text of the one before is written.
+    """
     yield writer.header()
-    for part in parts:
-        try:
-            outputs = run.outputs(part.x)
-        except DataError as error:
-            raise DataError(f"{part.source}: {error}") from error
-        yield writer.text(part, outputs)
-        progress(len(part.names))
+
+    def calls() -> Iterator[Callable[[], bytes]]:
+        for part in ahead(parts):
+            try:
+                outputs = run.outputs(part.x)
+            except DataError as error:
+                raise DataError(f"{part.source}: {error}") from error
+            yield writer.text(part, outputs)
+            progress(len(part.names))
+
+    yield from in_order(calls())
