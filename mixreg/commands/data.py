@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mixreg._support.near_misses import unknown
+from mixreg.commands.choices import Named, datasets
 from mixreg.commands.errors import one_line_errors
-from mixreg.commands.terminal import printable, shown
+from mixreg.commands.terminal import SafeGroup, printable, shown
 
 if TYPE_CHECKING:
     from mixreg.data.fetch import DownloadProgress
 
 
-@click.group()
+@click.group(cls=SafeGroup)
 def data() -> None:
     """Datasets: what is known, what is here, and bringing it.
 
@@ -65,8 +67,8 @@ def list_data(as_json: bool) -> None:
 
 
 @data.command("get")
-@click.argument("name")
-@click.option("--from", "base", metavar="FOLDER|URL", help="Where a source's files lie, instead of their own places.")
+@click.argument("name", type=Named(datasets))
+@click.option("--from", "base", metavar="FOLDER|URL", show_default="their own places", help="Where files lie.")
 @click.option("--again", is_flag=True, help="Bring it even if it is here.")
 @one_line_errors
 def get_data(name: str, base: str | None, again: bool) -> None:
@@ -88,7 +90,7 @@ def get_data(name: str, base: str | None, again: bool) -> None:
         click.echo(f"{name} is built in.")
         return
     if name not in RECIPES:
-        raise click.ClickException(f"unknown dataset {name!r}; known are {', '.join([*EMBEDDED, *RECIPES])}.")
+        raise ValueError(unknown("dataset", name, [*EMBEDDED, *RECIPES]))
     with _progress() as progress:
         path, source = get(RECIPES[name], progress, base, again)
     click.echo(printable(f"{name}: {path} (from {source})"))

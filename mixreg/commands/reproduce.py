@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixreg.commands.choices import Named, experiments
 from mixreg.commands.errors import one_line_errors
 from mixreg.commands.terminal import PathType, printable, shown
+from mixreg.experiments.sizes import SCALES
 
 if TYPE_CHECKING:
     from mixreg.experiments.reproduce import Reproduction
@@ -26,13 +28,21 @@ _MOST_WORKERS = 8
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME | MODULE:EXPERIMENT]...")
-@click.option("--scale", default="laptop", show_default=True, help="smoke (seconds), laptop (minutes) or paper.")
+@click.argument("names", nargs=-1, type=Named(experiments), metavar="[NAME | MODULE:EXPERIMENT]...")
+@click.option(
+    "--scale",
+    type=Named(SCALES),
+    metavar=f"[{'|'.join(SCALES)}]",
+    default="laptop",
+    show_default=True,
+    help="smoke takes seconds, laptop minutes; paper has the sizes of the paper.",
+)
 @click.option(
     "--set",
     "changes",
     multiple=True,
     metavar="SIZE=VALUE",
+    show_default="the scale's",
     help="Another size than the scale's, such as epochs=20 or alphas=0.1,1; it is printed on the figure.",
 )
 @click.option(
@@ -52,9 +62,17 @@ _MOST_WORKERS = 8
 @click.option(
     "--threads",
     type=int,
-    help="Threads of each run, by default its share of the cores; with the same number results are the same.",
+    show_default="its share of the cores",
+    help="Threads of each run; with the same number results are the same.",
 )
-@click.option("--ray", "ray_address", metavar="ADDRESS", help="A Ray cluster to use instead: auto, or host:port.")
+@click.option(
+    "--ray",
+    "ray_address",
+    type=Named(("auto", "local")),
+    metavar="ADDRESS",
+    show_default="none",
+    help="A Ray cluster to use instead: auto, local, or host:port.",
+)
 @click.option("--cpus", default=1, show_default=True, help="Cores of the cluster for each run.")
 @click.option("--gpus", default=0.0, show_default=True, help="GPUs of the cluster for each run.")
 @click.option("--redraw", is_flag=True, help="Carry out nothing: draw again all that the folder holds.")
@@ -85,7 +103,7 @@ def reproduce(
     Examples:
       mixreg reproduce two-moons --scale paper
       mixreg reproduce --scale smoke --out smoke
-      mixreg reproduce rescaling ood --scale paper --set model=lenet --set epochs=20 --workers 2
+      mixreg reproduce rescaling ood --scale paper --set epochs=20
       mixreg reproduce --scale paper --ray auto --cpus 4 --gpus 1
       mixreg reproduce --redraw --out reproduction
       mixreg reproduce package.module:EXPERIMENT --scale smoke

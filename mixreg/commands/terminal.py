@@ -32,6 +32,10 @@ def shown(text: object, style: str = "") -> Text:
     return Text(printable(text), style)
 
 
+def _summary(command: click.Command) -> str:
+    return command.short_help or " ".join((command.help or "").split("\n\n")[0].split())
+
+
 class PathType(click.Path):
     """A path, which is not empty and holds no NUL: the first would mean this folder, the second nothing at all."""
 
@@ -44,7 +48,16 @@ class PathType(click.Path):
 
 
 class SafeGroup(click.Group):
-    """Commands whose errors have no effect on a terminal but to be read."""
+    """Commands in the order of their use, with whole summaries; errors have no effect on a terminal but to be read."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands' names, as they were added."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands with the first sentence of their help, on as many lines as it takes."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _summary(command)) for name, command in self.commands.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was asked for."""

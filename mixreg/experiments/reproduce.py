@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mixreg._support.files import locked, write_json
+from mixreg._support.near_misses import unknown
 from mixreg.evaluation.figures import save_figure
 from mixreg.experiments.claims import Claim
 from mixreg.experiments.experiment import Experiment
@@ -105,7 +106,7 @@ def reproduce(
 def _sizes(experiments: Mapping[str, Experiment], scale: str, changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The sizes of all experiments at a scale, with these changes."""
     if scale not in SCALES:
-        raise ValueError(f"unknown scale {scale!r}; known are {', '.join(SCALES)}")
+        raise ValueError(unknown("scale", scale, SCALES))
     before = {reference: experiment.sizes_at(scale) for reference, experiment in experiments.items()}
     known = {name for sizes in before.values() for name in sizes}
     for name in changes:
