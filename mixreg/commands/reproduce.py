@@ -14,11 +14,11 @@ import click
 
 from mixreg.commands.choices import Named, experiments
 from mixreg.commands.errors import one_line_errors
-from mixreg.commands.terminal import PathType, printable, shown
+from mixreg.commands.terminal import PathType, printable
+from mixreg.commands.verdicts import print_experiments, print_reproduction
 from mixreg.experiments.sizes import SCALES
 
 if TYPE_CHECKING:
-    from mixreg.experiments.reproduce import Reproduction
     from mixreg.experiments.store import Run
     from mixreg.experiments.sweep import OnProgress, SweepProgress
 
@@ -118,7 +118,7 @@ def reproduce(
         if not least <= value < math.inf:
             raise click.UsageError(f"{option} must be a number of at least {least}, got {value:g}.")
     if listed:
-        return _print_list()
+        return print_experiments()
     if redraw and (changes or not all(":" in name for name in names)):
         raise click.UsageError(
             "--redraw takes no experiments of the paper and no sizes: it draws all that the folder holds."
@@ -137,7 +137,7 @@ def reproduce(
     if as_json:
         click.echo((out / "claims.json").read_text().rstrip())
     else:
-        _print_claims(found)
+        print_reproduction(found, names)
     for name, reasons in found.skipped.items():
         click.echo(printable(f"{name} was left out: {'; '.join(reasons)}."), err=True)
     for path in found.figures:
@@ -187,18 +187,6 @@ def _number_or_word(word: str) -> Any:
     return value if isinstance(value, (int, float)) else word
 
 
-def _print_list() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from mixreg.experiments.registry import EXPERIMENTS
-
-    table = Table("name", "paper", "what", box=None)
-    for experiment in EXPERIMENTS.values():
-        table.add_row(experiment.name, experiment.paper, experiment.title)
-    Console(width=140).print(table)
-
-
 @contextmanager
 def _progress_shown() -> Iterator[OnProgress]:
     from rich.console import Console
@@ -246,27 +234,3 @@ def _described(run: Run) -> str:
     words = [str(settings[key]) for key in ("data", "method") if key in settings]
     words += [f"{key} {settings[key]}" for key in ("alpha", "seed") if key in settings]
     return printable(" ".join([run.kind, *words]))
-
-
-def _print_claims(found: Reproduction) -> None:
-    """Claims with their verdicts, each above its parts if there are several; then what was run, beside the paper."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from mixreg.experiments.summary import part_row
-    from mixreg.experiments.verdicts import CONTRADICTED, SUPPORTED, marked
-
-    colours = {SUPPORTED: "green", CONTRADICTED: "red"}
-    table = Table("claim", "measured", "difference", "p, corrected", "verdict")
-    for claim in found.claims:
-        if len(claim.parts) != 1:
-            told = shown(marked(claim.verdict, claim.words), colours.get(claim.verdict, "yellow"))
-            table.add_row(shown(claim.name), shown(claim.statement), "", "", told)
-        for part, verdict in zip(claim.parts, claim.verdicts, strict=True):
-            *cells, words = part_row(part, verdict)
-            name = claim.name if len(claim.parts) == 1 else ""
-            coloured = shown(words, colours.get(verdict.name, "yellow"))
-            table.add_row(shown(name), *(shown(cell) for cell in cells), coloured)
-    Console(width=160).print(table)
-    for name, scale in found.scales.items():
-        click.echo(printable(f"{name}, beside the paper: {scale}."))

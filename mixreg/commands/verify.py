@@ -115,16 +115,16 @@ def _print_rows(rows: list[Row]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="On Mixup Regularization, checked in float64")
-    for heading in ("", "statement"):
-        table.add_column(heading)
+    title = "On Mixup Regularization, checked in float64"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("statement")
     for heading in ("residual", "tolerance", "as printed", "verdict"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         printed = "" if row.printed is None else f"{row.printed:.1e}"
         verdict = shown("holds", "green") if row.holds else shown("FAILS", "red")
         sides = f"{row.residual:.1e}", f"{row.tolerance:.0e}", printed
-        table.add_row(shown(row.name), shown(row.statement), *sides, verdict)
+        table.add_row(shown(f"{row.name}: {row.statement}"), *sides, verdict)
     console = Console()
     console.print(table)
     failed = sum(not row.holds for row in rows)

@@ -25,7 +25,7 @@ from mixreg._support.files import locked, write_json
 from mixreg._support.near_misses import unknown
 from mixreg.evaluation.figures import save_figure
 from mixreg.experiments.claims import Claim
-from mixreg.experiments.experiment import Experiment
+from mixreg.experiments.experiment import Experiment, Table
 from mixreg.experiments.registry import EXPERIMENTS, find_experiments, is_own, kinds_of
 from mixreg.experiments.results import Results
 from mixreg.experiments.sizes import JUDGED_SCALES, SCALES, SizesError, changed, check_sizes
@@ -43,6 +43,7 @@ class Reproduction:
 
     Attributes:
         claims: with their verdicts.
+        tables: the numbers behind them, by experiment as it was asked for.
         scales: what differs from the paper, by experiment.
         figures: their files.
         report: the page.
@@ -51,6 +52,7 @@ class Reproduction:
     """
 
     claims: list[Claim]
+    tables: dict[str, Table]
     scales: dict[str, str]
     figures: list[Path]
     report: Path
@@ -200,6 +202,7 @@ def draw(out: Path, own: Sequence[str] = ()) -> Reproduction:
     write_report(out / "report.html", chapters)
     return Reproduction(
         [claim for chapter in chapters for claim in chapter.claims],
+        {chapter.reference: chapter.table for chapter in chapters if chapter.table is not None},
         {name: chapter.scale for name, chapter in drawn.items()},
         [path for chapter in chapters for path in chapter.figures],
         out / "report.html",
