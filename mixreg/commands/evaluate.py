@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixreg._support.extras import require_package
 from mixreg._support.tasks import CLASSES
 from mixreg.commands.choices import DATA, DEVICE, LAYOUTS, Named, own_code_options
 from mixreg.commands.errors import one_line_errors
@@ -120,6 +121,8 @@ def evaluate(
     from mixreg.evaluation import table as tables
 
     require_device(device)
+    if figures is not None:
+        require_package("matplotlib", "--figures")
     fit: HeldOutFit | None = None
     if logits is not None and alpha is not None:
         outputs = tables.saved_outputs(logits, alpha)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import click
 
 from mixreg import __version__
@@ -50,7 +52,9 @@ def _what_to_try() -> str:
     lines = [f"  {command:<{width}}   {about}" for command, about in FIRST]
     about = f"mixreg {__version__}: train with Mixup, predict the way its theory says."
     more = "All commands: mixreg --help; options and examples of one: mixreg COMMAND --help"
-    return "\n".join([about, "", "To try first:", *lines, "", more])
+    # Digits are scikit-learn's.
+    before = [] if find_spec("sklearn") else ["  pip install 'mixreg[train]'"]
+    return "\n".join([about, "", "To try first:", *before, *lines, "", more])
 
 
 for command in (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixreg._support.extras import require_package
 from mixreg.commands.choices import own_code_options
 from mixreg.commands.errors import one_line_errors
 from mixreg.commands.terminal import PathType, printable, shown
@@ -89,6 +90,7 @@ def terms(
         raise click.UsageError("Give a RUN, or --network with --data.")
     if samples < 2 or tangents < 0 or tangents == 1:
         raise click.UsageError("--samples must be at least 2, and --tangents 0 or at least 2.")
+    require_package("matplotlib", "the picture")
     from mixreg.training.watched_terms import finite
 
     history: list[dict[str, float]] = []

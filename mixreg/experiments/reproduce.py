@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mixreg._support.extras import require_package
 from mixreg._support.files import locked, write_json
 from mixreg._support.near_misses import unknown
 from mixreg.evaluation.figures import save_figure
@@ -79,6 +80,8 @@ def reproduce(
         on_progress: is told how far it is.
         changes: sizes other than the scale's.
     """
+    for module in ("matplotlib", "sklearn"):
+        require_package(module, "reproducing the paper")
     changes = changes or {}
     experiments = find_experiments(references or list(EXPERIMENTS))
     sizes = _sizes(experiments, scale, changes)
