@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,28 +23,6 @@ DIST = ROOT / "dist"
 # What people read first, and what runs without a checkout.
 IN_WHEEL = ("mixreg/__init__.pyi", "mixreg/py.typed", "mixreg/report/page.css", "mixreg/data/imagenet_subsets.json")
 IN_SDIST = ("README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "pyproject.toml", "tests/conftest.py")
-
-THREE_LINES = """
-import torch
-from mixreg import Mixup, Rescaled
-
-torch.manual_seed(0)
-net, loader = torch.nn.Linear(64, 10), [(torch.rand(32, 64), torch.randint(10, (32,))) for _ in range(4)]
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-
-mix = Mixup(alpha=1.0, num_classes=10)  # 1. before the loop
-for x, y in loader:
-    x, y = mix(x, y)  # 2. in the loop
-    loss = torch.nn.functional.cross_entropy(net(x), y)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-
-model = Rescaled.from_loader(net, loader, alpha=1.0, num_classes=10)  # 3. after it
-assert model(torch.rand(5, 64)).shape == (5, 10)
-import mixreg
-print(f"mixreg {mixreg.__version__} with torch {torch.__version__}: the three lines work, from {mixreg.__file__}")
-"""
 
 
 def main() -> None:
@@ -97,12 +76,19 @@ def require_files(wheel: Path, sdist: Path) -> None:
         sys.exit(f"the archives lack {lacking}, and should not hold {strange}")
 
 
+def three_lines() -> str:
+    """The first example of README.md, which ends with a rescaled network, and a line that says what was used."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    told = "import mixreg; print('mixreg', mixreg.__version__, mixreg.__file__, 'torch', torch.__version__, model)"
+    return next(block for block in blocks if "Mixup(" in block and "Rescaled" in block) + told
+
+
 def use(wheel: Path, place: Path, newest: bool) -> None:
     """Install the wheel into an empty environment, and do there what README says first."""
     python = environment(place)
     install(python, wheel, *(() if newest else ("--constraint", ROOT / "constraints.txt")))
     run(python, "-m", "pip", "check")
-    run(python, "-W", "error", "-c", THREE_LINES, folder=place)
+    run(python, "-W", "error", "-c", three_lines(), folder=place)
     for arguments in (["--version"], ["--help"], ["data", "list"]):
         run(python, "-m", "mixreg", *arguments, folder=place)
 

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-NEEDS_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
+NO_BROWSER = "Chromium is not installed"
+# What is skipped for it is told at the end of all tests (conftest.py); MIXREG_BROWSER=required makes it an error.
+NEEDS_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
 
 
 def look(page: Path, probe: str, tmp_path: Path, size: str, *options: str) -> dict:
