@@ -1,6 +1,8 @@
 """What the command line says of itself: help in 80 columns, every default, completion, and answers to near misses."""
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,8 @@ from mixreg._support.near_misses import nearest, unknown
 from mixreg.commands import choices
 from mixreg.commands.errors import sentence
 from mixreg.commands.main import FIRST, main
+
+ROOT = Path(__file__).parent.parent
 
 
 def commands(group: click.Group = main, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -169,3 +173,21 @@ def test_what_is_near() -> None:
         assert nearest(far, known) == []
     assert unknown("dataset", 3, known).startswith("unknown dataset 3; known are two-moons, digits")
     assert sentence(ValueError("did you mean this?")) == "did you mean this?"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_a_real_bash_completes_after_the_documented_line(tmp_path: Path) -> None:
+    program = tmp_path / "mixreg"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m mixreg "$@"\n')
+    program.chmod(0o755)
+    line = 'eval "$(_MIXREG_COMPLETE=bash_source mixreg)"'
+    assert line in invoke("--help")
+    assert f"`{line}`" in (ROOT / "docs" / "command-line.md").read_text()
+    asked = 'COMP_WORDS=(mixreg train --method cut); COMP_CWORD=3; _mixreg_completion mixreg; echo "${COMPREPLY[@]}"'
+    paths = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    modules = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PATH": paths, "PYTHONPATH": modules}
+    done = subprocess.run(
+        ["bash", "-c", f"{line}; {asked}"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["cutmix"]
