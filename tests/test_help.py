@@ -54,7 +54,7 @@ def test_help_has_an_example_and_every_default(path: tuple[str, ...]) -> None:
     for option in command.params:
         if isinstance(option, click.Option) and not (option.is_flag and not option.secondary_opts):
             _, about = option.get_help_record(ctx)
-            assert any(word in about for word in ("[default: ", "by default", "required")), (option.name, about)
+            assert "default" in about or "required" in about, (option.name, about)
 
 
 def test_the_summary_of_a_command_is_its_first_sentence() -> None:
