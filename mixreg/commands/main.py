@@ -57,16 +57,7 @@ def _what_to_try() -> str:
     return "\n".join([about, "", "To try first:", *before, *lines, "", more])
 
 
-for command in (
-    train,
-    evaluate,
-    predict,
-    export,
-    terms,
-    reproduce,
-    data,
-    verify,
-):
+for command in (train, evaluate, predict, export, terms, reproduce, data, verify):
     main.add_command(command)
 
 if __name__ == "__main__":
