@@ -151,6 +151,9 @@ def test_completing_loads_no_torch(tmp_path: Path) -> None:
         (["train", "--out", "run", "--schedule", "onecycle"], "did you mean one-cycle?"),
         (["reproduce", "moons", "--out", "out"], "did you mean two-moons?"),
         (["reproduce", "--scale", "lap-top", "--out", "out"], "did you mean laptop?"),
+        (["reproduce", "two-moons", "--set", "step=3", "--out", "out"], "did you mean steps?"),
+        (["train", "--out", "run", "--method-option", "probabilty=1"], "did you mean probability?"),
+        (["evaluate", "here/digit"], "does not exist; did you mean digits?"),
         (["trian"], "Did you mean 'train'?"),
         (["train", "--epoch", "3"], "Did you mean '--epochs'?"),
     ],
@@ -158,10 +161,11 @@ def test_completing_loads_no_torch(tmp_path: Path) -> None:
 )
 def test_near_misses_are_answered(arguments: list[str], meant: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "here" / "digits").mkdir(parents=True)
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code in (1, 2)
     assert meant in " ".join(result.output.split())
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
 
 
 def test_what_is_near() -> None:

@@ -28,8 +28,17 @@ def unknown(kind: str, given: object, known: Iterable[str], others: str = "") ->
     """
     names = list(known)
     listed = ", ".join([*names, others] if others else names)
-    near = " or ".join(nearest(str(given), names))
-    return f"unknown {kind} {given!r}; known are {listed}" + (f"; did you mean {near}?" if near else "")
+    return f"unknown {kind} {given!r}; known are {listed}{meant(str(given), names)}"
+
+
+def meant(given: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a name: what was probably meant, or nothing.
+
+    >>> meant("epoch", ["epochs", "samples"])
+    '; did you mean epochs?'
+    """
+    near = " or ".join(nearest(given, known))
+    return f"; did you mean {near}?" if near else ""
 
 
 def nearest(given: str, known: Iterable[str]) -> list[str]:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixreg._support.near_misses import meant
+
 if TYPE_CHECKING:
     from rich.text import Text
+
+
+_MOST_NAMES = 1000
 
 
 def printable(text: object) -> str:
@@ -44,7 +50,22 @@ class PathType(click.Path):
         text = os.fsdecode(value)
         if not text or "\0" in text:
             self.fail(f"expected a path, got {text!r}.", param, ctx)
-        return super().convert(value, param, ctx)
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            near = "" if os.path.lexists(text) else meant(os.path.basename(text), _beside(text))
+            if near:
+                self.fail(f"{error.message.rstrip('.')}{near}", param, ctx)
+            raise
+
+
+def _beside(path: str) -> list[str]:
+    """Names in the folder that something should be in, as far as it is small enough to look through."""
+    try:
+        with os.scandir(os.path.dirname(path) or ".") as entries:
+            return sorted(entry.name for entry in islice(entries, _MOST_NAMES))
+    except (OSError, ValueError):
+        return []
 
 
 class SafeGroup(click.Group):

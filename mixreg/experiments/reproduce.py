@@ -23,7 +23,7 @@ from typing import Any
 
 from mixreg._support.extras import require_package
 from mixreg._support.files import locked, write_json
-from mixreg._support.near_misses import unknown
+from mixreg._support.near_misses import meant, unknown
 from mixreg.evaluation.figures import save_figure
 from mixreg.experiments.claims import Claim
 from mixreg.experiments.experiment import Experiment, Table
@@ -116,7 +116,8 @@ def _sizes(experiments: Mapping[str, Experiment], scale: str, changes: Mapping[s
     known = {name for sizes in before.values() for name in sizes}
     for name in changes:
         if name not in known:
-            raise ValueError(f"none of the experiments has a size {name!r}; they have {', '.join(sorted(known))}")
+            listed = ", ".join(sorted(known))
+            raise ValueError(f"none of the experiments has a size {name!r}; they have {listed}{meant(name, known)}")
     return {reference: changed(sizes, changes) for reference, sizes in before.items()}
 
 
