@@ -53,6 +53,7 @@ def test_one_version_and_one_address() -> None:
     assert f'Source = "{software["url"]}"' in urls[1]
     major, minor, _ = mixreg.__version__.split(".")
     assert f"to {major}.{minor}\n" in content("UPGRADING.md")
+    assert f"\n## {mixreg.__version__}\n" in content("CHANGELOG.md")
 
 
 def test_tests_run_on_every_python_and_system() -> None:
@@ -155,12 +156,14 @@ def test_a_failing_test_fails(tmp_path: Path) -> None:
 
 
 def browser_tests(folder: Path, **variables: str) -> subprocess.CompletedProcess:
-    """A browser test where there is no browser, under this project's conftest."""
+    """A browser test where there is no browser, reported as this project's are."""
     (folder / "test_page.py").write_text(
         "from browser import NEEDS_BROWSER\n@NEEDS_BROWSER\ndef test_page():\n    pass\ndef test_other():\n    pass\n"
     )
-    for name in ("conftest.py", "browser.py"):
-        (folder / name).write_text(content(f"tests/{name}"))
+    hooks = "from browser import pytest_configure, pytest_terminal_summary"
+    assert hooks in content("tests/conftest.py")
+    (folder / "conftest.py").write_text(f"{hooks}\n")
+    (folder / "browser.py").write_text(content("tests/browser.py"))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "MIXREG"))} | variables
     environment["PATH"] = str(folder)
