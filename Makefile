@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all lint docs results bench clean
+.PHONY: demo test test-all lint docs results bench dist clean
 
 demo: $(VENV)/.installed
 	$(BIN)/mixreg reproduce two-moons --scale paper --out out/demo
@@ -40,9 +40,13 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/moons.py
 	$(BIN)/python benchmarks/data.py
 
+# Wheel and sdist in dist/, checked, installed into an empty environment and used there.
+dist: $(VENV)/.installed-dev
+	$(BIN)/python .ci/dist.py
+
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) --editable .
+	$(INSTALL) --editable ".[train]"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
@@ -50,4 +54,4 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) out dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 """A real browser, in which a page describes itself."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -8,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-NEEDS_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
+NO_BROWSER = "Chromium is not installed"
+# What is skipped for it is told at the end of all tests; MIXREG_BROWSER=required makes it an error.
+NEEDS_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
 
 
 def look(page: Path, probe: str, tmp_path: Path, size: str, *options: str) -> dict:
@@ -23,3 +27,16 @@ def look(page: Path, probe: str, tmp_path: Path, size: str, *options: str) -> di
     found = re.search(r'<pre id="result">(.*?)</pre>', shown, re.DOTALL)
     assert found, shown[-2000:]
     return json.loads(found.group(1))
+
+
+def pytest_configure(config) -> None:
+    if os.environ.get("MIXREG_BROWSER") == "required" and CHROMIUM is None:
+        raise pytest.UsageError(f"MIXREG_BROWSER=required, and {NO_BROWSER}.")
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """What no browser looked at is said where everybody looks, not only as one letter among thousands."""
+    unseen = [report for report in terminalreporter.stats.get("skipped", []) if NO_BROWSER in str(report.longrepr)]
+    if unseen:
+        terminalreporter.section("NOT RUN: browser tests", yellow=True)
+        terminalreporter.line(f"{NO_BROWSER}: {len(unseen)} tests of pages were not run.")

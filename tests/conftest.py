@@ -1,5 +1,6 @@
 import pytest
 import torch
+from browser import pytest_configure, pytest_terminal_summary  # noqa: F401
 from hypothesis import settings
 
 # Two cores: a deadline would test the machine, not the code. Derandomised so that a failure can be repeated.

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixreg._support.near_misses import unknown
+from mixreg.commands.choices import Named, datasets
 from mixreg.commands.errors import one_line_errors
-from mixreg.commands.terminal import printable, shown
+from mixreg.commands.tables import print_columns
+from mixreg.commands.terminal import SafeGroup, printable
 
 if TYPE_CHECKING:
     from mixreg.data.fetch import DownloadProgress
 
 
-@click.group()
+@click.group(cls=SafeGroup)
 def data() -> None:
     """Datasets: what is known, what is here, and bringing it.
 
@@ -37,12 +40,9 @@ def list_data(as_json: bool) -> None:
     Example:
       mixreg data list
     """
-    from rich.console import Console
-    from rich.table import Table
-
     from mixreg.data import EMBEDDED, RECIPES, cache_folder
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"name": name, "about": (make.__doc__ or "").split("\n")[0].rstrip("."), "here": True, "sources": ["built in"]}
         for name, make in EMBEDDED.items()
     ]
@@ -53,20 +53,20 @@ def list_data(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
-    place = shown(f"Kept in {cache_folder()} (set MIXREG_DATA to change)")
-    table = Table("name", "here", "what", "from", caption=place)
-    for row in rows:
-        table.add_row(row["name"], "yes" if row["here"] else "", row["about"], ", ".join(row["sources"]))  # type: ignore[arg-type]
-    Console().print(table)
+    told = [(row["name"], "yes" if row["here"] else "", row["about"], ", ".join(row["sources"])) for row in rows]
+    print_columns(("name", "here", "what", "from"), told)
+    click.echo()
+    click.echo(printable(f"Kept in {cache_folder()} (set MIXREG_DATA to change)."))
     click.echo(
-        "Anywhere a name is expected, an .npz with x_train, y_train, x_test, y_test, a folder with train/CLASS/*"
+        "Anywhere a name is expected, an .npz with x_train, y_train, x_test, y_test, a\n"
+        "folder with train/CLASS/* and val/CLASS/* (or test/CLASS/*), or one with\n"
+        "train*.parquet and test*.parquet will do too."
     )
-    click.echo("and val/CLASS/* (or test/CLASS/*), or one with train*.parquet and test*.parquet will do too.")
 
 
 @data.command("get")
-@click.argument("name")
-@click.option("--from", "base", metavar="FOLDER|URL", help="Where a source's files lie, instead of their own places.")
+@click.argument("name", type=Named(datasets))
+@click.option("--from", "base", metavar="FOLDER|URL", show_default="their own places", help="Where files lie.")
 @click.option("--again", is_flag=True, help="Bring it even if it is here.")
 @one_line_errors
 def get_data(name: str, base: str | None, again: bool) -> None:
@@ -88,7 +88,7 @@ def get_data(name: str, base: str | None, again: bool) -> None:
         click.echo(f"{name} is built in.")
         return
     if name not in RECIPES:
-        raise click.ClickException(f"unknown dataset {name!r}; known are {', '.join([*EMBEDDED, *RECIPES])}.")
+        raise ValueError(unknown("dataset", name, [*EMBEDDED, *RECIPES]))
     with _progress() as progress:
         path, source = get(RECIPES[name], progress, base, again)
     click.echo(printable(f"{name}: {path} (from {source})"))

@@ -43,7 +43,7 @@ def _is_broken_pipe(error: BaseException | None) -> bool:
 
 
 def sentence(error: Exception) -> str:
-    """An error as one line that ends with a full stop."""
+    """An error as one line that ends as a sentence does."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     if isinstance(error, OSError) and error.filename and str(error.filename) not in text:
         text = f"{error.filename}: {text}"
@@ -51,4 +51,4 @@ def sentence(error: Exception) -> str:
     known = isinstance(error, (ImportError, OSError, TypeError, ValueError))
     # An error nobody foresaw is named by its type, and usually says most at its end.
     shown = " ".join(lines) if known else f"{type(error).__name__}: {lines[-1]}"
-    return printable(f"{shown.rstrip('.')}.")
+    return printable(shown if shown.endswith("?") else f"{shown.rstrip('.')}.")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixreg._support.extras import require_package
 from mixreg._support.tasks import CLASSES
+from mixreg.commands.choices import DATA, DEVICE, LAYOUTS, Named, own_code_options
 from mixreg.commands.errors import one_line_errors
 from mixreg.commands.tables import print_shifted, print_table
 from mixreg.commands.terminal import PathType, printable, shown
@@ -24,31 +26,51 @@ OwnCode = tuple[str | None, str | None]
 
 @click.command()
 @click.argument("run", required=False, type=PathType(exists=True, file_okay=False, path_type=Path))
-@click.option("--data", help="Other labelled data with the same classes, in any form that `train` takes.")
-@click.option("--held-out", help="Labelled data to fit strength and temperature on, if not what the run held out.")
+@click.option(
+    "--data",
+    type=DATA,
+    metavar="NAME|PATH",
+    show_default="the run's test set",
+    help="Other labelled data with the same classes, in any form that `train` takes.",
+)
+@click.option(
+    "--held-out",
+    type=DATA,
+    metavar="NAME|PATH",
+    show_default="what the run held out",
+    help="Labelled data to fit strength and temperature on.",
+)
 @click.option(
     "--logits",
     type=PathType(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE.npz",
-    help="Saved outputs instead of a run: arrays logits (n × c) and labels (n); see below.",
+    show_default="none",
+    help="Saved outputs instead of a run: arrays logits (n × c) and labels (n); see above.",
 )
-@click.option("--alpha", type=float, help="α of the saved outputs.")
+@click.option("--alpha", type=float, show_default="the run's", help="α of the saved outputs, which need it.")
 @click.option(
     "--shifted",
     multiple=True,
+    type=Named([*(f"{layout}:" for layout in LAYOUTS), "corruptions"]),
     metavar="LAYOUT:FOLDER",
+    show_default="none",
     help="A shifted test set: cifar-c, imagenet-c, imagenet-a, imagenet-v2, objectnet, vid-robust or ytbb-robust and "
     "its folder; or `corruptions`, which are made of the test images on the spot.",
 )
 @click.option(
     "--baseline",
     type=PathType(exists=True, file_okay=False, path_type=Path),
-    help="A run whose errors normalise the mean corruption error (ImageNet-C: AlexNet's, if not given).",
+    show_default="AlexNet's errors for imagenet-c, else none",
+    help="A run whose errors normalise the mean corruption error.",
 )
-@click.option("--figures", type=PathType(file_okay=False, path_type=Path), help="Folder for pictures.")
-@click.option("--model", metavar="MODULE:FACTORY", help="The network's code, if the run's is your own.")
-@click.option("--method", metavar="MODULE:CLASS", help="The method's code, if the run's is your own.")
-@click.option("--device", default="cpu", show_default=True, help="Where to run the network.")
+@click.option(
+    "--figures",
+    type=PathType(file_okay=False, path_type=Path),
+    show_default="none are drawn",
+    help="Folder for pictures.",
+)
+@own_code_options
+@click.option("--device", type=DEVICE, default="cpu", show_default=True, help="Where to run the network.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 @one_line_errors
 def evaluate(
@@ -71,8 +93,8 @@ def evaluate(
     what the run held out of its training set, or on --held-out, never on test data. "fitted" is what `mixreg predict`
     uses. AURC is the area under the risk–coverage curve: errors among what it is most confident of.
 
-    Saved outputs may also hold logits_shrunk (the network's logits on shrunk inputs x̄ + θ̄ (x − x̄)), y_mean, and
-    holdout_logits, holdout_labels, holdout_logits_shrunk to fit temperatures on.
+    Saved outputs (--logits) may also hold logits_shrunk (the network's logits on shrunk inputs x̄ + θ̄ (x − x̄)), y_mean,
+    and holdout_logits, holdout_labels, holdout_logits_shrunk to fit temperatures on.
 
     \b
     Examples:
@@ -99,6 +121,8 @@ def evaluate(
     from mixreg.evaluation import table as tables
 
     require_device(device)
+    if figures is not None:
+        require_package("matplotlib", "--figures")
     fit: HeldOutFit | None = None
     if logits is not None and alpha is not None:
         outputs = tables.saved_outputs(logits, alpha)

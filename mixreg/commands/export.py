@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from mixreg.commands.choices import own_code_options, rule_options
 from mixreg.commands.errors import one_line_errors
-from mixreg.commands.predict import RULES
 from mixreg.commands.terminal import PathType, printable
 
 FORMATS = ("onnx", "pt2", "safetensors")
@@ -16,11 +16,15 @@ FORMATS = ("onnx", "pt2", "safetensors")
 @click.command()
 @click.argument("run", type=PathType(exists=True, path_type=Path))
 @click.option("--out", type=PathType(dir_okay=False, path_type=Path), required=True, help="The file to write.")
-@click.option("--format", "kind", type=click.Choice(FORMATS), help="By default what the file's name ends with.")
-@click.option("--rule", type=click.Choice(RULES), help="By default fitted where data was held out, else rescaled.")
-@click.option("--held-out", help="Labelled data to fit the rule on, if not what the run held out.")
-@click.option("--model", metavar="MODULE:FACTORY", help="The network's code, if the run's is your own.")
-@click.option("--method", metavar="MODULE:CLASS", help="The method's code, if the run's is your own.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(FORMATS),
+    show_default="what the file's name ends with",
+    help="What to write.",
+)
+@rule_options
+@own_code_options
 @one_line_errors
 def export(
     run: Path,

@@ -10,22 +10,21 @@ from pathlib import Path
 
 import click
 
+from mixreg.commands.choices import DEVICE, own_code_options, rule_options
 from mixreg.commands.errors import one_line_errors
 from mixreg.commands.terminal import PathType, printable, shown
-
-RULES = ("plain", "rescaled", "fitted")
 
 
 @click.command()
 @click.argument("run", type=PathType(exists=True, path_type=Path))
 @click.argument("files", nargs=-1, required=True, type=PathType(exists=True, path_type=Path))
-@click.option("--out", type=PathType(dir_okay=False, path_type=Path), help="A .csv or .json file; else the terminal.")
-@click.option("--rule", type=click.Choice(RULES), help="By default fitted where data was held out, else rescaled.")
-@click.option("--held-out", help="Labelled data to fit the rule on, if not what the run held out.")
+@click.option(
+    "--out", type=PathType(dir_okay=False, path_type=Path), show_default="the terminal", help="A .csv or .json file."
+)
+@rule_options
 @click.option("--probabilities", is_flag=True, help="Give the probabilities of all classes.")
-@click.option("--model", metavar="MODULE:FACTORY", help="The network's code, if the run's is your own.")
-@click.option("--method", metavar="MODULE:CLASS", help="The method's code, if the run's is your own.")
-@click.option("--device", default="cpu", show_default=True, help="Where to run the network.")
+@own_code_options
+@click.option("--device", type=DEVICE, default="cpu", show_default=True, help="Where to run the network.")
 @one_line_errors
 def predict(
     run: Path,
@@ -47,7 +46,7 @@ def predict(
     \b
     Examples:
       mixreg predict runs/digits new.npz --out predictions.csv
-      mixreg predict runs/animals photos/ more/cat.jpg --probabilities --out predictions.json
+      mixreg predict runs/animals photos/ more/cat.jpg --out predictions.json
       mixreg predict runs/iris flowers.csv --rule plain
     """
     from mixreg.commands.evaluate import require_device

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixreg.commands.choices import Named, experiments
 from mixreg.commands.errors import one_line_errors
-from mixreg.commands.terminal import PathType, printable, shown
+from mixreg.commands.terminal import PathType, printable
+from mixreg.commands.verdicts import print_experiments, print_reproduction
+from mixreg.experiments.sizes import SCALES
 
 if TYPE_CHECKING:
-    from mixreg.experiments.reproduce import Reproduction
     from mixreg.experiments.store import Run
     from mixreg.experiments.sweep import OnProgress, SweepProgress
 
@@ -26,13 +28,21 @@ _MOST_WORKERS = 8
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME | MODULE:EXPERIMENT]...")
-@click.option("--scale", default="laptop", show_default=True, help="smoke (seconds), laptop (minutes) or paper.")
+@click.argument("names", nargs=-1, type=Named(experiments), metavar="[NAME | MODULE:EXPERIMENT]...")
+@click.option(
+    "--scale",
+    type=Named(SCALES),
+    metavar=f"[{'|'.join(SCALES)}]",
+    default="laptop",
+    show_default=True,
+    help="smoke takes seconds, laptop minutes; paper has the sizes of the paper.",
+)
 @click.option(
     "--set",
     "changes",
     multiple=True,
     metavar="SIZE=VALUE",
+    show_default="the scale's",
     help="Another size than the scale's, such as epochs=20 or alphas=0.1,1; it is printed on the figure.",
 )
 @click.option(
@@ -52,9 +62,17 @@ _MOST_WORKERS = 8
 @click.option(
     "--threads",
     type=int,
-    help="Threads of each run, by default its share of the cores; with the same number results are the same.",
+    show_default="its share of the cores",
+    help="Threads of each run; with the same number results are the same.",
 )
-@click.option("--ray", "ray_address", metavar="ADDRESS", help="A Ray cluster to use instead: auto, or host:port.")
+@click.option(
+    "--ray",
+    "ray_address",
+    type=Named(("auto", "local")),
+    metavar="ADDRESS",
+    show_default="none",
+    help="A Ray cluster to use instead: auto, local, or host:port.",
+)
 @click.option("--cpus", default=1, show_default=True, help="Cores of the cluster for each run.")
 @click.option("--gpus", default=0.0, show_default=True, help="GPUs of the cluster for each run.")
 @click.option("--redraw", is_flag=True, help="Carry out nothing: draw again all that the folder holds.")
@@ -85,7 +103,7 @@ def reproduce(
     Examples:
       mixreg reproduce two-moons --scale paper
       mixreg reproduce --scale smoke --out smoke
-      mixreg reproduce rescaling ood --scale paper --set model=lenet --set epochs=20 --workers 2
+      mixreg reproduce rescaling ood --scale paper --set epochs=20
       mixreg reproduce --scale paper --ray auto --cpus 4 --gpus 1
       mixreg reproduce --redraw --out reproduction
       mixreg reproduce package.module:EXPERIMENT --scale smoke
@@ -100,7 +118,7 @@ def reproduce(
         if not least <= value < math.inf:
             raise click.UsageError(f"{option} must be a number of at least {least}, got {value:g}.")
     if listed:
-        return _print_list()
+        return print_experiments()
     if redraw and (changes or not all(":" in name for name in names)):
         raise click.UsageError(
             "--redraw takes no experiments of the paper and no sizes: it draws all that the folder holds."
@@ -119,7 +137,7 @@ def reproduce(
     if as_json:
         click.echo((out / "claims.json").read_text().rstrip())
     else:
-        _print_claims(found)
+        print_reproduction(found, names)
     for name, reasons in found.skipped.items():
         click.echo(printable(f"{name} was left out: {'; '.join(reasons)}."), err=True)
     for path in found.figures:
@@ -169,18 +187,6 @@ def _number_or_word(word: str) -> Any:
     return value if isinstance(value, (int, float)) else word
 
 
-def _print_list() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from mixreg.experiments.registry import EXPERIMENTS
-
-    table = Table("name", "paper", "what", box=None)
-    for experiment in EXPERIMENTS.values():
-        table.add_row(experiment.name, experiment.paper, experiment.title)
-    Console(width=140).print(table)
-
-
 @contextmanager
 def _progress_shown() -> Iterator[OnProgress]:
     from rich.console import Console
@@ -228,27 +234,3 @@ def _described(run: Run) -> str:
     words = [str(settings[key]) for key in ("data", "method") if key in settings]
     words += [f"{key} {settings[key]}" for key in ("alpha", "seed") if key in settings]
     return printable(" ".join([run.kind, *words]))
-
-
-def _print_claims(found: Reproduction) -> None:
-    """Claims with their verdicts, each above its parts if there are several; then what was run, beside the paper."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from mixreg.experiments.summary import part_row
-    from mixreg.experiments.verdicts import CONTRADICTED, SUPPORTED, marked
-
-    colours = {SUPPORTED: "green", CONTRADICTED: "red"}
-    table = Table("claim", "measured", "difference", "p, corrected", "verdict")
-    for claim in found.claims:
-        if len(claim.parts) != 1:
-            told = shown(marked(claim.verdict, claim.words), colours.get(claim.verdict, "yellow"))
-            table.add_row(shown(claim.name), shown(claim.statement), "", "", told)
-        for part, verdict in zip(claim.parts, claim.verdicts, strict=True):
-            *cells, words = part_row(part, verdict)
-            name = claim.name if len(claim.parts) == 1 else ""
-            coloured = shown(words, colours.get(verdict.name, "yellow"))
-            table.add_row(shown(name), *(shown(cell) for cell in cells), coloured)
-    Console(width=160).print(table)
-    for name, scale in found.scales.items():
-        click.echo(printable(f"{name}, beside the paper: {scale}."))

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixreg._support.near_misses import meant
+
 if TYPE_CHECKING:
     from rich.text import Text
+
+
+_MOST_NAMES = 1000
 
 
 def printable(text: object) -> str:
@@ -32,6 +38,10 @@ def shown(text: object, style: str = "") -> Text:
     return Text(printable(text), style)
 
 
+def _summary(command: click.Command) -> str:
+    return command.short_help or " ".join((command.help or "").split("\n\n")[0].split())
+
+
 class PathType(click.Path):
     """A path, which is not empty and holds no NUL: the first would mean this folder, the second nothing at all."""
 
@@ -40,11 +50,35 @@ class PathType(click.Path):
         text = os.fsdecode(value)
         if not text or "\0" in text:
             self.fail(f"expected a path, got {text!r}.", param, ctx)
-        return super().convert(value, param, ctx)
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            near = "" if os.path.lexists(text) else meant(os.path.basename(text), _beside(text))
+            if near:
+                self.fail(f"{error.message.rstrip('.')}{near}", param, ctx)
+            raise
+
+
+def _beside(path: str) -> list[str]:
+    """Names in the folder that something should be in, as far as it is small enough to look through."""
+    try:
+        with os.scandir(os.path.dirname(path) or ".") as entries:
+            return sorted(entry.name for entry in islice(entries, _MOST_NAMES))
+    except (OSError, ValueError):
+        return []
 
 
 class SafeGroup(click.Group):
-    """Commands whose errors have no effect on a terminal but to be read."""
+    """Commands in the order of their use, with whole summaries; errors have no effect on a terminal but to be read."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands' names, as they were added."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands with the first sentence of their help, on as many lines as it takes."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _summary(command)) for name, command in self.commands.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was asked for."""

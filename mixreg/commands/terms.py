@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixreg._support.extras import require_package
+from mixreg.commands.choices import own_code_options
 from mixreg.commands.errors import one_line_errors
 from mixreg.commands.terminal import PathType, printable, shown
 
@@ -35,19 +37,29 @@ _ROWS = {
 
 @click.command()
 @click.argument("run", required=False, type=PathType(exists=True, path_type=Path))
-@click.option("--network", metavar="MODULE:FACTORY", help="Instead of a run, a network: a callable that returns it.")
+@click.option(
+    "--network",
+    metavar="MODULE:FACTORY",
+    show_default="the run's",
+    help="Instead of a run, a network: a callable that returns it.",
+)
 @click.option(
     "--data",
     type=PathType(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE.npz",
+    show_default="the run's",
     help="Its data: arrays x (n × …, floating point) and y (n labels, or n × … targets).",
 )
-@click.option("--alpha", type=float, help="Mixup's α; by default the run's, or 1.")
+@click.option("--alpha", type=float, show_default="the run's, or 1", help="Mixup's α.")
 @click.option("--samples", default=1000, show_default=True, help="Training samples to measure on, the first ones.")
 @click.option("--tangents", default=8, show_default=True, help="Directions per sample; 0 for exact terms.")
-@click.option("--out", type=PathType(dir_okay=False, path_type=Path), help="Picture.  [default: RUN/terms.png]")
-@click.option("--model", metavar="MODULE:FACTORY", help="The network's code, if the run's is your own.")
-@click.option("--method", metavar="MODULE:CLASS", help="The method's code, if the run's is your own.")
+@click.option(
+    "--out",
+    type=PathType(dir_okay=False, path_type=Path),
+    show_default="RUN/terms.png",
+    help="The picture.",
+)
+@own_code_options
 @click.option("--json", "as_json", is_flag=True, help="Print the measures as JSON.")
 @one_line_errors
 def terms(
@@ -71,12 +83,14 @@ def terms(
     Examples:
       mixreg terms runs/digits
       mixreg terms runs/digits --samples 200 --tangents 0 --json
-      mixreg terms --network my_package.models:make_net --data my_data.npz --alpha 0.5 --out terms.png
+      mixreg terms --network my_package.models:make_net --data my_data.npz \\
+          --alpha 0.5 --out terms.png
     """
     if (run is None) == (network is None) or (network is None) != (data is None):
         raise click.UsageError("Give a RUN, or --network with --data.")
     if samples < 2 or tangents < 0 or tangents == 1:
         raise click.UsageError("--samples must be at least 2, and --tangents 0 or at least 2.")
+    require_package("matplotlib", "the picture")
     from mixreg.training.watched_terms import finite
 
     history: list[dict[str, float]] = []

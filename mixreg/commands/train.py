@@ -1,114 +1,62 @@
-"""`mixreg train`: its options are made from the record `Config` and from what methods say of themselves."""
+"""`mixreg train`."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixreg.commands.choices import Named
 from mixreg.commands.errors import one_line_errors
 from mixreg.commands.terminal import PathType, printable
-from mixreg.methods import described, options_of
-from mixreg.methods.description import Option
+from mixreg.commands.train_options import help_text, settings_options
+from mixreg.methods import options_of
 from mixreg.training.config import BALANCED, PRESETS, UNWEIGHTED, Config
 
 if TYPE_CHECKING:
     from mixreg.training.observer import Observer
 
-_TYPES: dict[str, Any] = {"str": str, "int": int, "float": float}
 
-
-def _options() -> dict[str, list[tuple[str, Option]]]:
-    """The methods' own options by name, each with the methods that have it."""
-    found: dict[str, list[tuple[str, Option]]] = {}
-    for method in described().values():
-        for option in method.options.values():
-            found.setdefault(option.name, []).append((method.name, option))
-    return found
-
-
-def _settings(function: Any) -> Any:
-    """Options for every field of `Config`, and for what single methods have; unset, as presets may change defaults."""
-    for name, owners in reversed(_options().items()):
-        texts: dict[str, list[str]] = {}
-        for method, option in owners:
-            texts.setdefault(_described(option), []).append(method)
-        text = "; ".join(f"{', '.join(methods)}: {about}" for about, methods in texts.items()) + "."
-        # As text: each method has its own type for it.
-        function = click.option(f"--{name.replace('_', '-')}", f"option_{name}", help=text)(function)
-    for setting in reversed(fields(Config)):
-        if "about" not in setting.metadata:
-            continue
-        flag = setting.name.replace("_", "-")
-        default = _shown(setting.default)
-        text = f"{setting.metadata['about']}  [default: {default}]" if default else setting.metadata["about"]
-        if setting.type == "bool":
-            function = click.option(f"--{flag}/--no-{flag}", setting.name, default=None, help=text)(function)
-        else:
-            kind = _TYPES.get(str(setting.type), str)
-            function = click.option(f"--{flag}", setting.name, type=kind, help=text)(function)
-    return function
-
-
-def _described(option: Option) -> str:
-    default = "" if option.default is None else f" [default: {_shown(option.default)}]"
-    return f"{option.about.rstrip('.')}{default}"
-
-
-def _shown(default: Any) -> str:
-    """A default as the command line takes it."""
-    if isinstance(default, bool):
-        return "on" if default else "off"
-    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
-
-
-_HELP = """Train a network with Mixup, or with one of its relatives.
-
-The same command again resumes the run, whatever stopped it, and ends with the same weights. It leaves model.safetensors
-(weights, x̄, ȳ, α and what held-out data says of the rule), config.json, log.jsonl and metrics.json in the run's
-folder. `mixreg evaluate`, `predict` and `export` use it.
-
-\b
-Methods:
-{methods}
-
-A method of your own, a subclass of mixreg.methods.method.Method, is --method package.module:Class.
-
-\b
-Examples:
-  mixreg train --out runs/digits
-  mixreg train --preset two-moons --out runs/moons
-  mixreg train --preset cifar-lenet --method approximate --epochs 20 --out runs/lenet
-  mixreg train --method cutmix --data digits-32 --model lenet --dropout 0.2 --out runs/cutmix
-  mixreg train --method choice --methods mixup:0.2,cutmix:1.0 --data digits-32 --model lenet --out runs/both
-  mixreg train --data flowers.csv --target species --optimizer adamw --lr 0.003 --patience 5 --out runs/flowers
-  torchrun --nproc-per-node 2 -m mixreg train --accelerator cpu --devices 2 --out runs/two
-"""
-
-
-def _help() -> str:
-    return _HELP.format(methods="\n".join(f"  {method.name:<13} {method.about}" for method in described().values()))
-
-
-@click.command(help=_help())
+@click.command(help=help_text(), short_help="Train a network with Mixup, or with one of its relatives.")
 @click.option("--out", type=PathType(file_okay=False, path_type=Path), required=True, help="The run's folder.")
-@click.option("--preset", help=f"The paper's settings: {', '.join(PRESETS)}; other options change them.")
-@_settings
+@settings_options
 @click.option(
-    "--method-option", "given_options", multiple=True, metavar="NAME=VALUE", help="An option of a method of your own."
+    "--method-option",
+    "given_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    show_default="none",
+    help="An option of a method of your own; may be given several times.",
 )
 @click.option("--temperature", is_flag=True, help="Fitted and tempered rows in metrics.json, too.")
 @click.option("--evaluate-every", default=1, show_default=True, help="Epochs between evaluations on the test set.")
-@click.option("--terms-every", default=0, metavar="EPOCHS", help="Measure the terms of Theorem 3 so often; 0: never.")
+@click.option(
+    "--terms-every",
+    default=0,
+    show_default=True,
+    help="Epochs between measurements of the terms of Theorem 3; 0: never.",
+)
 @click.option("--checkpoint-seconds", default=30.0, show_default=True, help="How often to save.")
-@click.option("--accelerator", default="auto", show_default=True, help="Lightning Fabric's: cpu, cuda, mps, …")
+@click.option(
+    "--accelerator",
+    type=Named(("auto", "cpu", "cuda", "mps")),
+    default="auto",
+    show_default=True,
+    help="Lightning Fabric's: cpu, cuda, mps, …",
+)
 @click.option("--devices", default="1", show_default=True, help="Processes or devices per node.")
 @click.option("--nodes", default=1, show_default=True, help="Machines.")
-@click.option("--strategy", default="auto", show_default=True, help="Lightning Fabric's: auto, ddp, …")
+@click.option(
+    "--strategy",
+    type=Named(("auto", "ddp", "fsdp", "deepspeed")),
+    default="auto",
+    show_default=True,
+    help="Lightning Fabric's: auto, ddp, …",
+)
 @click.option("--workers", default=2, show_default=True, help="Processes that read images from folders.")
 @click.option(
     "--compile", "compiles", is_flag=True, help="Compile the network for its training steps; last digits change."
@@ -159,10 +107,10 @@ def train(
     if is_new is not None and int(os.environ.get("RANK", "0")) == 0:
         click.echo(printable(f"{out}: {'done' if is_new else 'was done before'}"))
         if not quiet:
-            _print_scores(out)
+            _print_scores(out, config)
 
 
-def _print_scores(out: Path) -> None:
+def _print_scores(out: Path, config: Config) -> None:
     """How good it is, and what to do with it."""
     import json
 
@@ -184,7 +132,14 @@ def _print_scores(out: Path) -> None:
     if "cut_off_for_testing" in metrics:
         count = metrics["cut_off_for_testing"]
         click.echo(f"  {count:,} samples were cut off for testing, as the data has no test part")
-    click.echo(printable(f"Next: mixreg evaluate {out}"))
+    click.echo(printable(f"Next: {_next_command(out, config)}"))
+
+
+def _next_command(out: Path, config: Config) -> str:
+    """What evaluates the run; code of one's own is named again, as a file never chooses code."""
+    own = (("--model", config.model), ("--method", config.method))
+    words = [word for flag, reference in own if ":" in reference for word in (flag, reference)]
+    return shlex.join(["mixreg", "evaluate", str(out), *words])
 
 
 def _observer(quiet: bool, terms_every: int) -> Observer | None:

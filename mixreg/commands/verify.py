@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mixreg.commands.choices import LOSSES, Named
 from mixreg.commands.errors import one_line_errors
 from mixreg.commands.terminal import PathType, shown
 
@@ -19,15 +20,27 @@ SMALLEST_ALPHA, LARGEST_ALPHA = 1e-6, 1e6
 
 
 @click.command()
-@click.option("--model", metavar="MODULE:FACTORY", help="Your network: a callable without arguments that returns it.")
+@click.option(
+    "--model",
+    metavar="MODULE:FACTORY",
+    show_default="small networks",
+    help="Your network: a callable without arguments that returns it.",
+)
 @click.option(
     "--data",
     type=PathType(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE.npz",
+    show_default="a few samples",
     help="Your data: arrays x (n × …, floating point) and y (n labels, or n × … targets).",
 )
-@click.option("--alpha", type=float, help="One α (default: several).")
-@click.option("--loss", show_default="cross_entropy", help="Of your network: cross_entropy, logistic or squared_error.")
+@click.option("--alpha", type=float, show_default="several", help="One α.")
+@click.option(
+    "--loss",
+    type=Named(LOSSES),
+    metavar=f"[{'|'.join(LOSSES)}]",
+    show_default="cross_entropy",
+    help="Of your network.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 @one_line_errors
 def verify(model: str | None, data: Path | None, alpha: float | None, loss: str | None, as_json: bool) -> None:
@@ -40,7 +53,7 @@ def verify(model: str | None, data: Path | None, alpha: float | None, loss: str 
     Examples:
       mixreg verify
       mixreg verify --json
-      mixreg verify --model my_package.models:make_net --data my_data.npz --alpha 0.5
+      mixreg verify --model my_package.models:make_net --data my_data.npz
     """
     if (model is None) != (data is None):
         raise click.UsageError("--model and --data belong together: give both or neither.")
@@ -102,16 +115,16 @@ def _print_rows(rows: list[Row]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="On Mixup Regularization, checked in float64")
-    for heading in ("", "statement"):
-        table.add_column(heading)
+    title = "On Mixup Regularization, checked in float64"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("statement")
     for heading in ("residual", "tolerance", "as printed", "verdict"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         printed = "" if row.printed is None else f"{row.printed:.1e}"
         verdict = shown("holds", "green") if row.holds else shown("FAILS", "red")
         sides = f"{row.residual:.1e}", f"{row.tolerance:.0e}", printed
-        table.add_row(shown(row.name), shown(row.statement), *sides, verdict)
+        table.add_row(shown(f"{row.name}: {row.statement}"), *sides, verdict)
     console = Console()
     console.print(table)
     failed = sum(not row.holds for row in rows)

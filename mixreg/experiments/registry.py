@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from mixreg._support.near_misses import unknown
 from mixreg._support.references import load_reference
 from mixreg.experiments import (
     approximation,
@@ -58,7 +59,7 @@ def find_experiments(references: Sequence[str]) -> dict[str, Experiment]:
 def _load(reference: str) -> Experiment:
     if not is_own(reference):
         if reference not in EXPERIMENTS:
-            raise ValueError(f"unknown experiment {reference!r}; known are {', '.join(EXPERIMENTS)}")
+            raise ValueError(unknown("experiment", reference, EXPERIMENTS))
         return EXPERIMENTS[reference]
     experiment = load_reference(reference)
     if not isinstance(experiment, Experiment):

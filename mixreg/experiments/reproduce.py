@@ -21,10 +21,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mixreg._support.extras import require_package
 from mixreg._support.files import locked, write_json
+from mixreg._support.near_misses import meant, unknown
 from mixreg.evaluation.figures import save_figure
 from mixreg.experiments.claims import Claim
-from mixreg.experiments.experiment import Experiment
+from mixreg.experiments.experiment import Experiment, Table
 from mixreg.experiments.registry import EXPERIMENTS, find_experiments, is_own, kinds_of
 from mixreg.experiments.results import Results
 from mixreg.experiments.sizes import JUDGED_SCALES, SCALES, SizesError, changed, check_sizes
@@ -42,6 +44,7 @@ class Reproduction:
 
     Attributes:
         claims: with their verdicts.
+        tables: the numbers behind them, by experiment as it was asked for.
         scales: what differs from the paper, by experiment.
         figures: their files.
         report: the page.
@@ -50,6 +53,7 @@ class Reproduction:
     """
 
     claims: list[Claim]
+    tables: dict[str, Table]
     scales: dict[str, str]
     figures: list[Path]
     report: Path
@@ -76,6 +80,8 @@ def reproduce(
         on_progress: is told how far it is.
         changes: sizes other than the scale's.
     """
+    for module in ("matplotlib", "sklearn"):
+        require_package(module, "reproducing the paper")
     changes = changes or {}
     experiments = find_experiments(references or list(EXPERIMENTS))
     sizes = _sizes(experiments, scale, changes)
@@ -105,12 +111,13 @@ def reproduce(
 def _sizes(experiments: Mapping[str, Experiment], scale: str, changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The sizes of all experiments at a scale, with these changes."""
     if scale not in SCALES:
-        raise ValueError(f"unknown scale {scale!r}; known are {', '.join(SCALES)}")
+        raise ValueError(unknown("scale", scale, SCALES))
     before = {reference: experiment.sizes_at(scale) for reference, experiment in experiments.items()}
     known = {name for sizes in before.values() for name in sizes}
     for name in changes:
         if name not in known:
-            raise ValueError(f"none of the experiments has a size {name!r}; they have {', '.join(sorted(known))}")
+            listed = ", ".join(sorted(known))
+            raise ValueError(f"none of the experiments has a size {name!r}; they have {listed}{meant(name, known)}")
     return {reference: changed(sizes, changes) for reference, sizes in before.items()}
 
 
@@ -199,6 +206,7 @@ def draw(out: Path, own: Sequence[str] = ()) -> Reproduction:
     write_report(out / "report.html", chapters)
     return Reproduction(
         [claim for chapter in chapters for claim in chapter.claims],
+        {chapter.reference: chapter.table for chapter in chapters if chapter.table is not None},
         {name: chapter.scale for name, chapter in drawn.items()},
         [path for chapter in chapters for path in chapter.figures],
         out / "report.html",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from mixreg._support.near_misses import unknown
 from mixreg.data.arrays import cache_folder
 from mixreg.data.registry import EMBEDDED, IMAGENET, RECIPES, imagenet_folder
 
@@ -33,5 +34,5 @@ def missing_for_training(names: Sequence[str]) -> list[str]:
         elif name in RECIPES:
             sentences.append(f"{name} is not here yet: run `mixreg data get {name}`")
         else:
-            sentences.append(f"unknown dataset {name!r}; known are {', '.join([*EMBEDDED, *RECIPES, IMAGENET])}")
+            sentences.append(unknown("dataset", name, [*EMBEDDED, *RECIPES, IMAGENET]))
     return sentences

@@ -23,6 +23,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from mixreg._support.near_misses import unknown
 from mixreg.losses.functions import cross_entropy, logistic, squared_error
 from mixreg.losses.outputs_first import refuse_outputs_first
 
@@ -236,7 +237,7 @@ def require_known(loss: AnyLoss) -> None:
     """A loss is one of the built-in names, a callable, or a `Loss`; not one of PyTorch's, which take outputs first."""
     refuse_outputs_first(loss)
     if not callable(loss) and not isinstance(loss, Loss) and not (isinstance(loss, str) and loss in BUILT_IN):
-        raise ValueError(f"unknown loss {loss!r}; known are {', '.join(BUILT_IN)}, or a callable loss(y, u)")
+        raise ValueError(unknown("loss", loss, BUILT_IN, "or a callable loss(y, u)"))
 
 
 def require_curvature(loss: Loss, y: Tensor, u: Tensor) -> None:

@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from mixreg._support.near_misses import unknown
 from mixreg._support.references import load_reference
 from mixreg.methods.description import Description, Option, describe, read_methods
 
@@ -38,7 +39,7 @@ def options_of(method: str) -> dict[str, Option]:
 def require_known(name: str) -> None:
     """A method's name, or package.module:Class; otherwise an error that lists the known ones."""
     if name not in described() and ":" not in name:
-        raise ValueError(f"unknown method {name!r}; known are {', '.join(described())}, or package.module:Class")
+        raise ValueError(unknown("method", name, described(), "or package.module:Class"))
 
 
 def load_method(name: str) -> type[Method]:

@@ -41,7 +41,7 @@ class ManifoldMixup(Recipe, Comparing):
     """Mixes at a random layer: `logits, targets = ManifoldMixup(["", "layer1"], alpha=2.0, num_classes=10)(net, x, y)`.
 
     Args:
-        layers: names with commas, of which each batch has one whose input is mixed; "input" is the network's own.
+        layers: names with commas, one a batch, "input" for the network's own; by default it and the first two blocks.
         alpha: in [0, ∞].
         num_classes: needed when targets are integer labels, which become soft labels.
         generator: random number generator; by default PyTorch's global one.

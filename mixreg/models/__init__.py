@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from mixreg._support.near_misses import unknown
 from mixreg.models.features import RandomFourierFeatures
 from mixreg.models.lenet import LeNet
 from mixreg.models.resnet import resnet34_cifar, resnet50, small_resnet
@@ -70,7 +71,7 @@ def build(name: str, shape: Shape, num_classes: int, seed: int = 0) -> nn.Module
         seed: of the initial weights; the global stream is left as it was.
     """
     if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}; known are {', '.join(MODELS)}, or package.module:factory")
+        raise ValueError(unknown("model", name, MODELS, "or package.module:factory"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return MODELS[name](shape, num_classes)

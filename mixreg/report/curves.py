@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mixreg._support.extras import require_package
 from mixreg.report.intervals import interval
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def mean_histogram(axes: Axes, shares: ArrayLike, lowest: float, label: str = ""
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure, in inches, whose parts find their places by themselves."""
+    require_package("matplotlib", "drawing")
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from mixreg._support.near_misses import meant, unknown
 from mixreg._support.numbers import require_alpha
 from mixreg._support.tasks import LOSS_OF
 from mixreg.methods import described, require_known
@@ -43,7 +44,7 @@ def _between(low: float, high: float, includes_high: bool) -> Check:
 def _one_of(known: tuple[str, ...]) -> Check:
     def check(name: str, value: Any) -> None:
         if value not in known:
-            raise ValueError(f"unknown {name} {value!r}; known are {', '.join(known)}")
+            raise ValueError(unknown(name, value, known))
 
     return check
 
@@ -58,7 +59,7 @@ def _is_method(name: str, value: Any) -> None:
 
 def _is_task(name: str, value: Any) -> None:
     if value and value not in LOSS_OF:
-        raise ValueError(f"unknown {name} {value!r}; known are {', '.join(LOSS_OF)}")
+        raise ValueError(unknown(name, value, LOSS_OF))
 
 
 def _fractions(name: str, values: Any) -> None:
@@ -81,6 +82,11 @@ def _setting(default: Any, about: str, check: Check = lambda name, value: None) 
     return field(default=default, metadata={"about": about, "check": check})
 
 
+def _choice(default: str, about: str, known: tuple[str, ...]) -> Any:
+    """A setting that is one of a few words."""
+    return field(default=default, metadata={"about": about, "check": _one_of(known), "choices": known})
+
+
 @dataclass(frozen=True)
 class Config:
     """A training run; the metadata of each field say what it is and what it may be."""
@@ -90,9 +96,7 @@ class Config:
         "A dataset's name (see `mixreg data list`), an .npz, .csv or .parquet file, or a folder of class folders.",
     )
     target: str = _setting("", "Of a table: the column to predict, or several with commas.")
-    task: str = _setting(
-        "", "What targets are: classes, labels (several at once) or numbers; by default what they look like.", _is_task
-    )
+    task: str = _setting("", "What targets are: classes, labels (several at once) or numbers.", _is_task)
     model: str = _setting("mlp", "A network's name, or package.module:factory, called with num_classes=.")
     method: str = _setting("mixup", "How to train: one of the methods above, or package.module:Class.", _is_method)
     alpha: float = _setting(1.0, "α of Mixup, from 0 (no mixing) to inf.", _is_alpha)
@@ -124,16 +128,16 @@ class Config:
         _at_least(0),
     )
     batch_size: int = _setting(128, "Samples per step, of all processes together.", _at_least(1))
-    optimizer: str = _setting("sgd", "sgd or adamw.", _one_of(OPTIMIZERS))
+    optimizer: str = _choice("sgd", "How steps are taken.", OPTIMIZERS)
     lr: float = _setting(0.1, "Learning rate (of adamw usually 0.001).", _at_least(0))
     momentum: float = _setting(0.9, "Momentum of sgd.", _at_least(0))
     nesterov: bool = _setting(False, "Nesterov's momentum.")
     weight_decay: float = _setting(5e-4, "Weight decay (of adamw usually 0.01 to 0.1).", _at_least(0))
-    schedule: str = _setting(
+    schedule: str = _choice(
         "step",
         "Of the learning rate: step (see --drops), cosine, or one-cycle (linearly up over a fifth of the run and down "
         "again).",
-        _one_of(SCHEDULES),
+        SCHEDULES,
     )
     drops: tuple[float, ...] = _setting(
         (0.5, 0.75),
@@ -148,10 +152,10 @@ class Config:
         _between(0, 1, False),
     )
     precision: str = _setting("32-true", "Lightning Fabric's: 32-true, bf16-mixed, 64-true, …")
-    augment: str = _setting(
+    augment: str = _choice(
         "standard",
         "standard (crops with 4 pixels of padding and flips; for folders resized crops and flips) or none.",
-        _one_of(AUGMENTATIONS),
+        AUGMENTATIONS,
     )
     label_noise: float = _setting(0.0, "Fraction of training labels replaced by another class.", _between(0, 1, False))
     samples: int = _setting(0, "Training samples to use; 0 for all that are not held out.", _at_least(0))
@@ -228,7 +232,8 @@ def _own_options(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     known = described()[method].options
     for name in given:
         if name not in known:
-            raise ValueError(f"method {method} has no option {name!r}; it has {', '.join(known) or 'none'}")
+            listed = ", ".join(known) or "none"
+            raise ValueError(f"method {method} has no option {name!r}; it has {listed}{meant(name, known)}")
     checked = {name: known[name].checked(value) for name, value in given.items()}
     return {name: value for name, value in checked.items() if value != known[name].default}
 
@@ -287,5 +292,5 @@ PRESETS: dict[str, dict[str, Any]] = {
 def preset(name: str, **changes: Any) -> Config:
     """Settings by name, with `changes`."""
     if name not in PRESETS:
-        raise ValueError(f"unknown preset {name!r}; known are {', '.join(PRESETS)}")
+        raise ValueError(unknown("preset", name, PRESETS))
     return replace(Config(**PRESETS[name]), **changes)

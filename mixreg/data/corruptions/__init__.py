@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mixreg._support.near_misses import unknown
 from mixreg.data.arrays import DataError, Split
 from mixreg.data.corruptions import blurs, colours, noises, weather
 
@@ -106,7 +107,7 @@ def corrupt(images: np.ndarray, name: str, severity: int, generator: torch.Gener
         The shape and dtype of `images`.
     """
     if name not in CORRUPTIONS:
-        raise ValueError(f"unknown corruption {name!r}; known are {', '.join(CORRUPTIONS)}")
+        raise ValueError(unknown("corruption", name, CORRUPTIONS))
     if severity not in (1, 2, 3, 4, 5):
         raise ValueError(f"severity must be 1, 2, 3, 4 or 5, got {severity!r}")
     is_batch = images.dtype == np.uint8 and images.ndim == 4
