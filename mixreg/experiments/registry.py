@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from mixreg._support.references import load_reference
 from mixreg.experiments import (
     approximation,
+    calibratable,
     confidence,
     expansions,
     imagenet_ood,
@@ -36,6 +37,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         least_squares,
         label_smoothing,
         expansions,
+        calibratable,
     )
 }
 
