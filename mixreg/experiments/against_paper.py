@@ -41,10 +41,13 @@ _NOUNS = {
     "looks": "measurements on the way",
     "lr": "learning rate",
     "moments": "moments of",
+    "moons": "repetitions on two moons",
+    "noise": "label noise",
     "noises": "label noise",
     "others": "repetitions on further data",
     "rounds": "rounds of timing",
     "side": "grid points a side",
+    "switch": "switched off after",
 }
 # What names itself.
 _BARE = ("model", "data", "datasets")

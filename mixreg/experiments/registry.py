@@ -14,6 +14,7 @@ from mixreg.experiments import (
     label_smoothing,
     least_squares,
     ood,
+    over_training,
     overview,
     regularizers,
     rescaling,
@@ -38,6 +39,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         label_smoothing,
         expansions,
         calibratable,
+        over_training,
     )
 }
 
