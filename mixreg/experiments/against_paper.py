@@ -32,7 +32,9 @@ _NAMES = {
 _NOUNS = {
     "alpha": "α",
     "alphas": "α",
+    "approximate": "repetitions of approximate Mixup",
     "batch_size": "samples per batch",
+    "controls": "repetitions of label smoothing and modified data",
     "corrupted": "repetitions on corrupted images",
     "features": "random features",
     "human": "human labels",

@@ -173,5 +173,4 @@ EXPERIMENT = Experiment(
     claims=claims,
     missing=alpha_runs.missing,
     unlike="not measured in the paper",
-    paper_sizes={"datasets": ["cifar10", "cifar100", "imagenet"]},
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from mixreg._support.references import load_reference
 from mixreg.experiments import (
     approximation,
+    batch_norm,
     calibratable,
     confidence,
     expansions,
@@ -38,6 +39,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         least_squares,
         label_smoothing,
         expansions,
+        batch_norm,
         calibratable,
         over_training,
     )
