@@ -12,7 +12,7 @@ import click
 from mixreg._support.tasks import CLASSES
 from mixreg.commands.errors import one_line_errors
 from mixreg.commands.tables import print_shifted, print_table
-from mixreg.commands.terminal import PathType, printable, shown
+from mixreg.commands.terminal import PathType, RunType, printable, shown
 
 if TYPE_CHECKING:
     from mixreg.training.config import Config
@@ -23,7 +23,7 @@ OwnCode = tuple[str | None, str | None]
 
 
 @click.command()
-@click.argument("run", required=False, type=PathType(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", required=False, type=RunType(exists=True, file_okay=False, path_type=Path))
 @click.option("--data", help="Other labelled data with the same classes, in any form that `train` takes.")
 @click.option("--held-out", help="Labelled data to fit strength and temperature on, if not what the run held out.")
 @click.option(

@@ -14,6 +14,7 @@ from mixreg.commands.terminal import SafeGroup
 from mixreg.commands.terms import terms
 from mixreg.commands.train import train
 from mixreg.commands.verify import verify
+from mixreg.commands.zoo import zoo
 
 
 @click.group(cls=SafeGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -22,7 +23,7 @@ def main() -> None:
     """Mixup done right: train with it, predict with it the way the theory says, see what it regularises."""
 
 
-for command in (train, evaluate, predict, export, terms, reproduce, data, verify):
+for command in (train, evaluate, predict, export, terms, reproduce, data, zoo, verify):
     main.add_command(command)
 
 if __name__ == "__main__":

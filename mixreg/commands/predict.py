@@ -11,13 +11,13 @@ from pathlib import Path
 import click
 
 from mixreg.commands.errors import one_line_errors
-from mixreg.commands.terminal import PathType, printable, shown
+from mixreg.commands.terminal import PathType, RunType, printable, shown
 
 RULES = ("plain", "rescaled", "fitted")
 
 
 @click.command()
-@click.argument("run", type=PathType(exists=True, path_type=Path))
+@click.argument("run", type=RunType(exists=True, path_type=Path))
 @click.argument("files", nargs=-1, required=True, type=PathType(exists=True, path_type=Path))
 @click.option("--out", type=PathType(dir_okay=False, path_type=Path), help="A .csv or .json file; else the terminal.")
 @click.option("--rule", type=click.Choice(RULES), help="By default fitted where data was held out, else rescaled.")

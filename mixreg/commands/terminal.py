@@ -43,6 +43,21 @@ class PathType(click.Path):
         return super().convert(value, param, ctx)
 
 
+class RunType(PathType):
+    """A run: its folder, a file that was exported from one, or a network's name in the zoo."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path of what was given."""
+        from mixreg.training.zoo import ZooError, find, is_in_zoo
+
+        if not is_in_zoo(value):
+            return super().convert(value, param, ctx)
+        try:
+            return find(value)
+        except ZooError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
 class SafeGroup(click.Group):
     """Commands whose errors have no effect on a terminal but to be read."""
 
