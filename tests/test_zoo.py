@@ -138,6 +138,14 @@ def test_ones_own_comes_before_the_data_folder(own: Path, tmp_path: Path, monkey
     assert zoo.networks()["digits-lenet-mixup0.5"].parent == tmp_path / "data" / "zoo"
 
 
+@GROUP
+def test_a_broken_network_gets_no_card(kept: Path, tmp_path: Path) -> None:
+    records = Store(kept.parent / "results.sqlite").records()
+    for content in (b"", b"somebody else's"):
+        (tmp_path / "digits-lenet-mixup0.5.safetensors").write_bytes(content)
+        assert write_cards(tmp_path, records) == []
+
+
 RELEASED = sorted(path.name.removesuffix(zoo.SUFFIX) for path in zoo.RELEASED.glob(f"*{zoo.SUFFIX}"))
 
 

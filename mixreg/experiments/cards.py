@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mixreg._support.files import digest, write_json
-from mixreg._support.tensor_files import load_tensors
+from mixreg._support.tensor_files import TensorFileError, load_tensors
 from mixreg.experiments.predictors import rescaled_name
 from mixreg.training.config import Config
 from mixreg.training.held_out_fit import FITTED, PLAIN, RESCALED
@@ -36,9 +36,12 @@ def write_cards(folder: Path, records: Iterable[dict[str, Any]]) -> list[Path]:
 
 
 def _is_of(model: Path, record: dict[str, Any]) -> bool:
-    """Whether a file holds the network of a run."""
-    config: bool = load_tensors(model)[1].get("config") == Config(**record["settings"]["config"]).to_json()
-    return config
+    """Whether a file holds the network of a run; a broken one, which nobody can load, holds none."""
+    try:
+        _, about = load_tensors(model)
+    except TensorFileError:
+        return False
+    return bool(about.get("config") == Config(**record["settings"]["config"]).to_json())
 
 
 def card(name: str, model: Path, record: dict[str, Any]) -> dict[str, Any]:
