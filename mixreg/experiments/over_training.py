@@ -42,7 +42,7 @@ _NONE = Interval(float("nan"), float("nan"))
 
 def sizes_at(scale: str) -> dict[str, Any]:
     """CIFAR-10 where it is at hand, digits as pictures where it is not (and always for a smoke test)."""
-    sizes: dict[str, Any] = {"alpha": 1.0, "noise": 0.2, "switch": 0.8, "looks": 25, "lr": 0.01}
+    sizes: dict[str, Any] = {"alpha": 1.0, "noise": 0.2, "switch": 0.8, "looks": 25, "lr": 0.03}
     if scale == "smoke":
         sizes |= {"data": "digits-32", "model": "lenet", "samples": 200, "epochs": 5, "repetitions": 2}
         return sizes | {"moons": 2, "steps": 60, "features": 100, "looks": 5}
@@ -51,7 +51,7 @@ def sizes_at(scale: str) -> dict[str, Any]:
         return sizes | {"repetitions": 5, "moons": 30, "steps": 10000, "features": 1000}
     sizes |= {"model": "lenet", "repetitions": 3, "moons": 10, "steps": 5000, "features": 1000}
     if is_at_hand("cifar10"):
-        return sizes | {"data": "cifar10", "samples": 2000, "epochs": 100}
+        return sizes | {"data": "cifar10", "samples": 5000, "epochs": 60}
     return sizes | {"data": "digits-32", "samples": 1000, "epochs": 100}
 
 
