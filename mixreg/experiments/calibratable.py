@@ -80,6 +80,10 @@ def _over_alpha(values: Values, curve: Curve, alphas: list[float]) -> list[float
     return mean
 
 
+def caption(sizes: Sizes) -> str:
+    return f"All {_AFTER}, on a tenth of the training set that was held out. {alpha_runs.caption(sizes)}"
+
+
 def figure(results: Results, sizes: Sizes) -> Figure:
     """A row per dataset; what temperature scaling leaves, against α."""
     datasets = sizes["datasets"]
@@ -167,7 +171,7 @@ EXPERIMENT = Experiment(
     sizes_at=alpha_runs.sizes_at,
     kinds=trained.KINDS,
     runs=alpha_runs.runs,
-    caption=alpha_runs.caption,
+    caption=caption,
     figure=figure,
     table=table,
     claims=claims,
