@@ -48,10 +48,11 @@ class RunType(PathType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path of what was given."""
-        from mixreg.training.zoo import ZooError, find, is_in_zoo
-
-        if not is_in_zoo(value):
+        if not (isinstance(value, str) and value.startswith("zoo:")):
             return super().convert(value, param, ctx)
+        # PyTorch comes with it: not before it is known to be needed.
+        from mixreg.training.zoo import ZooError, find
+
         try:
             return find(value)
         except ZooError as error:

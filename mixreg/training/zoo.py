@@ -8,7 +8,7 @@ through in order, and the first that has a name has it:
     zoo/ in the data folder         see `mixreg data list`
     results/evidence/models         of the repository, where mixreg is run from a checkout
 
-Cards are written from stored results by `mixreg.experiments.cards`. Nothing here needs PyTorch.
+Cards are written from stored results by `mixreg.experiments.cards`.
 """
 
 from __future__ import annotations
