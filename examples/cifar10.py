@@ -1,7 +1,7 @@
 """ERM and Mixup on 10,000 images of CIFAR-10: a ResNet-9, plain, rescaled and fitted, with reliability diagrams.
 
     mixreg data get cifar10
-    python examples/cifar10.py                                # one seed: two runs of some eight minutes on a core each
+    python examples/cifar10.py                                # one seed: two runs of some ten minutes on a core each
     python examples/cifar10.py --seeds 5 --workers 2          # with intervals; what is finished is not trained again
 
 Killed, it is resumed by the same command. Writes results.json (every run's numbers, with its seed, threads, versions
