@@ -174,6 +174,12 @@ COMMANDS = {
             ["fetch"],
         )
     ],
+    "zoo": [
+        *(["zoo", *arguments] for arguments in (["card"], ["card", ""], ["card", "../x"], ["list", "x"], ["keep"])),
+        *(["predict", f"zoo:{name}", "SAMPLES"] for name in ("", "nobody", "../x", "/etc/passwd", "a\u0000b")),
+        *(["evaluate", f"zoo:{name}"] for name in ("nobody", "..")),
+        ["export", "zoo:nobody", "--out", "OUT"],
+    ],
     "verify": [
         ["verify", *arguments]
         for arguments in (

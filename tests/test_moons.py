@@ -71,3 +71,14 @@ def test_the_papers_data() -> None:
     assert sorted(p.order[0].flatten().tolist()) == list(range(150))
     with pytest.raises(ValueError, match="unknown method 'magic'; known are erm, mixup, approximate"):
         moons.train("magic", p, moons.Setting(steps=3))
+
+
+def test_switched_off_it_is_erm() -> None:
+    """Two steps of Mixup and two of ERM, by automatic differentiation."""
+    setting = moons.Setting(steps=4, features=40, measurements=1, lr=0.7, until=2)
+    p = moons.draw_problems([7], setting)
+    w = torch.zeros(40, dtype=torch.float64, requires_grad=True)
+    for step in range(4):
+        (gradient,) = torch.autograd.grad(objective("mixup" if step < 2 else "erm", p, step, w), w)
+        w = (w - 0.7 * gradient).detach().requires_grad_()
+    torch.testing.assert_close(moons.train("mixup", p, setting).weights[0], w.detach(), rtol=0, atol=1e-12)

@@ -14,7 +14,7 @@ from mixreg._support.tasks import CLASSES
 from mixreg.commands.choices import DATA, DEVICE, LAYOUTS, Named, own_code_options
 from mixreg.commands.errors import one_line_errors
 from mixreg.commands.tables import print_shifted, print_table
-from mixreg.commands.terminal import PathType, printable, shown
+from mixreg.commands.terminal import PathType, RunType, printable, shown
 
 if TYPE_CHECKING:
     from mixreg.training.config import Config
@@ -25,7 +25,7 @@ OwnCode = tuple[str | None, str | None]
 
 
 @click.command()
-@click.argument("run", required=False, type=PathType(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", required=False, type=RunType(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--data",
     type=DATA,

@@ -8,13 +8,13 @@ import click
 
 from mixreg.commands.choices import own_code_options, rule_options
 from mixreg.commands.errors import one_line_errors
-from mixreg.commands.terminal import PathType, printable
+from mixreg.commands.terminal import PathType, RunType, printable
 
 FORMATS = ("onnx", "pt2", "safetensors")
 
 
 @click.command()
-@click.argument("run", type=PathType(exists=True, path_type=Path))
+@click.argument("run", type=RunType(exists=True, path_type=Path))
 @click.option("--out", type=PathType(dir_okay=False, path_type=Path), required=True, help="The file to write.")
 @click.option(
     "--format",

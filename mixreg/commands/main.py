@@ -16,6 +16,7 @@ from mixreg.commands.terminal import SafeGroup
 from mixreg.commands.terms import terms
 from mixreg.commands.train import train
 from mixreg.commands.verify import verify
+from mixreg.commands.zoo import zoo
 
 # What somebody who types `mixreg` alone is told to try, in this order.
 FIRST = (
@@ -57,7 +58,7 @@ def _what_to_try() -> str:
     return "\n".join([about, "", "To try first:", *before, *lines, "", more])
 
 
-for command in (train, evaluate, predict, export, terms, reproduce, data, verify):
+for command in (train, evaluate, predict, export, terms, reproduce, data, zoo, verify):
     main.add_command(command)
 
 if __name__ == "__main__":

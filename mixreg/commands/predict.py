@@ -12,11 +12,11 @@ import click
 
 from mixreg.commands.choices import DEVICE, own_code_options, rule_options
 from mixreg.commands.errors import one_line_errors
-from mixreg.commands.terminal import PathType, printable, shown
+from mixreg.commands.terminal import PathType, RunType, printable, shown
 
 
 @click.command()
-@click.argument("run", type=PathType(exists=True, path_type=Path))
+@click.argument("run", type=RunType(exists=True, path_type=Path))
 @click.argument("files", nargs=-1, required=True, type=PathType(exists=True, path_type=Path))
 @click.option(
     "--out", type=PathType(dir_okay=False, path_type=Path), show_default="the terminal", help="A .csv or .json file."

@@ -68,6 +68,22 @@ def _beside(path: str) -> list[str]:
         return []
 
 
+class RunType(PathType):
+    """A run: its folder, a file that was exported from one, or a network's name in the zoo."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path of what was given."""
+        if not (isinstance(value, str) and value.startswith("zoo:")):
+            return super().convert(value, param, ctx)
+        # PyTorch comes with it: not before it is known to be needed.
+        from mixreg.training.zoo import ZooError, find
+
+        try:
+            return find(value)
+        except ZooError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
 class SafeGroup(click.Group):
     """Commands in the order of their use, with whole summaries; errors have no effect on a terminal but to be read."""
 

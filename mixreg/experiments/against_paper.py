@@ -32,7 +32,9 @@ _NAMES = {
 _NOUNS = {
     "alpha": "α",
     "alphas": "α",
+    "approximate": "repetitions of approximate Mixup",
     "batch_size": "samples per batch",
+    "controls": "repetitions of label smoothing and modified data",
     "corrupted": "repetitions on corrupted images",
     "features": "random features",
     "human": "human labels",
@@ -41,10 +43,13 @@ _NOUNS = {
     "looks": "measurements on the way",
     "lr": "learning rate",
     "moments": "moments of",
+    "moons": "repetitions on two moons",
+    "noise": "label noise",
     "noises": "label noise",
     "others": "repetitions on further data",
     "rounds": "rounds of timing",
     "side": "grid points a side",
+    "switch": "switched off after",
 }
 # What names itself.
 _BARE = ("model", "data", "datasets")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mixreg.experiments import lenet_runs, moments, trained
+from mixreg.experiments import lenet_runs, trained
 from mixreg.experiments.claims import follows
 from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
 from mixreg.report.curves import mean_curve, new_figure
@@ -93,5 +93,5 @@ EXPERIMENT = Experiment(
     table=table,
     claims=claims,
     missing=lenet_runs.missing,
-    earlier=moments.EARLIER,
+    earlier=lenet_runs.EARLIER,
 )

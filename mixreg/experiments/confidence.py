@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mixreg.experiments import lenet_runs, moments, trained
+from mixreg.experiments import lenet_runs, trained
 from mixreg.experiments.claims import Comparison, exceeds
 from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
 from mixreg.report.curves import mean_histogram, new_figure
@@ -65,7 +65,7 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
 
     def is_more_confident(more: str, less: str) -> Comparison:
         about = f"mean confidence, {lenet_runs.METHODS[more]} − {lenet_runs.METHODS[less]}"
-        return exceeds(about, _mean_confidence(results, more), _mean_confidence(results, less))
+        return exceeds(about, *lenet_runs.of_both(*(_mean_confidence(results, method) for method in (more, less))))
 
     return [
         Claim(
@@ -95,5 +95,5 @@ EXPERIMENT = Experiment(
     table=table,
     claims=claims,
     missing=lenet_runs.missing,
-    earlier=moments.EARLIER,
+    earlier=lenet_runs.EARLIER,
 )

@@ -47,6 +47,7 @@ class Setting:
     noise: float = 0.01
     flipped: float = 0.2
     measurements: int = 50  # how often the curves are measured
+    until: int = 0  # steps after which the method is switched off, and points are shown as they are; 0 for never
 
 
 @dataclass
@@ -141,6 +142,7 @@ def _train_together(method: str, p: Problems, setting: Setting) -> Curves:
     rule = Rule.of_mixup(setting.alpha, p.x.mean(1), p.y.mean(1))
     w = torch.zeros_like(p.phases)
     gradient = {"erm": _erm, "mixup": _mixup, "approximate": _approximate}[method](p, setting)
+    plain = _erm(p, setting) if setting.until else gradient
     measured_steps = sorted({round(k * setting.steps / setting.measurements) for k in range(setting.measurements + 1)})
     parts = {"train": p.x, "test": p.x_test}
     seen = {
@@ -162,7 +164,8 @@ def _train_together(method: str, p: Problems, setting: Setting) -> Curves:
                 found["train_accuracy"].append(((u > 0) == (p.y > 0.5)).to(u.dtype).mean(1))
                 found["test_accuracy"].append(((u_test > 0) == (p.y_test > 0.5)).to(u.dtype).mean(1))
         if step < setting.steps:
-            w.sub_(gradient(step, w), alpha=setting.lr)
+            is_off = 0 < setting.until <= step
+            w.sub_((plain if is_off else gradient)(step, w), alpha=setting.lr)
     return Curves(
         measured_steps,
         {name: {m: torch.stack(values, 1) for m, values in found.items()} for name, found in measured.items()},

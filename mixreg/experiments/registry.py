@@ -8,12 +8,15 @@ from mixreg._support.near_misses import unknown
 from mixreg._support.references import load_reference
 from mixreg.experiments import (
     approximation,
+    batch_norm,
+    calibratable,
     confidence,
     expansions,
     imagenet_ood,
     label_smoothing,
     least_squares,
     ood,
+    over_training,
     overview,
     regularizers,
     rescaling,
@@ -37,6 +40,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         least_squares,
         label_smoothing,
         expansions,
+        batch_norm,
+        calibratable,
+        over_training,
     )
 }
 

@@ -5,6 +5,7 @@ A folder holds
     experiments.json    what was asked for in this folder so far
     results.sqlite      every finished run (results.json: the same as text, which is taken in if it is there)
     runs/               half-finished runs
+    models/             networks that were kept, NAME.safetensors, each with a card NAME.json
     figures/            NAME.png and NAME.pdf
     claims.json         the verdicts
     report.html         all of it on one page
@@ -25,6 +26,7 @@ from mixreg._support.extras import require_package
 from mixreg._support.files import locked, write_json
 from mixreg._support.near_misses import meant, unknown
 from mixreg.evaluation.figures import save_figure
+from mixreg.experiments.cards import write_cards
 from mixreg.experiments.claims import Claim
 from mixreg.experiments.experiment import Experiment, Table
 from mixreg.experiments.registry import EXPERIMENTS, find_experiments, is_own, kinds_of
@@ -195,6 +197,7 @@ def draw(out: Path, own: Sequence[str] = ()) -> Reproduction:
         for reference, experiment in experiments.items()
     ]
     store.write_json(out / "results.json")
+    write_cards(out / "models", store.records())
     verdicts = [
         {"experiment": c.experiment.name, "scale": c.entry["scale"], "sizes": c.entry["sizes"], **claim.to_json()}
         for c in chapters

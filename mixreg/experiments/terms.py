@@ -101,7 +101,7 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
     def is_larger(term: str, more: str, less: str) -> Comparison:
         what = "terms" if term == "regularisation" else "loss on modified data"
         about = f"{what}, {lenet_runs.METHODS[more]} − {lenet_runs.METHODS[less]}"
-        return exceeds(about, _final(results, more, term), _final(results, less, term))
+        return exceeds(about, *lenet_runs.of_both(*(_final(results, method, term) for method in (more, less))))
 
     return [
         Claim(
@@ -131,5 +131,5 @@ EXPERIMENT = Experiment(
     table=table,
     claims=claims,
     missing=lenet_runs.missing,
-    earlier=moments.EARLIER,
+    earlier=lenet_runs.EARLIER,
 )

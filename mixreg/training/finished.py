@@ -15,6 +15,7 @@ from mixreg.data.errors import DataError
 from mixreg.theory.moments import DataMoments
 from mixreg.training.config import Config
 from mixreg.training.trained import Trained, load_trained
+from mixreg.training.zoo import find, is_in_zoo
 
 # Numbers of inputs at once: enough to keep cores busy, few enough for pictures and caches.
 _ELEMENTS = 1 << 19
@@ -149,13 +150,14 @@ def load(
     method: str | None = None,
     device: str | torch.device = "cpu",
 ) -> FinishedRun:
-    """A finished run of `mixreg train`.
+    """A finished run of `mixreg train`, or a network of the zoo.
 
     Args:
-        run: its folder.
+        run: its folder, a file that was exported from one, or "zoo:NAME" (see `mixreg zoo list`).
         rule: "plain", "rescaled" or "fitted"; by default fitted if the run held data out, else rescaled.
         model: package.module:factory of a network of your own. A file never decides by itself what code is run.
         method: package.module:Class of a method of your own, likewise.
         device: where to run it.
     """
-    return FinishedRun(load_trained(Path(run), model, method), rule, device)
+    path = find(run) if isinstance(run, str) and is_in_zoo(run) else Path(run)
+    return FinishedRun(load_trained(path, model, method), rule, device)
