@@ -86,7 +86,7 @@ class MixupClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         self,
         module: Any = None,
         *,
-        alpha: float | str = 1.0,
+        alpha: float | str = 0.2,
         method: str | Method = "mixup",
         method_options: dict[str, Any] | None = None,
         rule: str = "rescaled",
@@ -94,7 +94,7 @@ class MixupClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         epochs: int = 100,
         batch_size: int = 64,
         optimizer: Any = "adam",
-        lr: float = 3e-3,
+        lr: float = 1e-3,
         weight_decay: float = 1e-4,
         optimizer_options: dict[str, Any] | None = None,
         schedule: str = "constant",
@@ -146,11 +146,10 @@ class MixupClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
 
     def _target_kind(self, y: np.ndarray, weights: np.ndarray) -> Classes | Labels | SeveralClasses:
         if y.ndim == 1:
-            # A class of which no sample is left would still be predicted, never.
-            return Classes(np.unique(y[weights > 0]))
+            return Classes(np.unique(y))
         if type_of_target(y) == "multilabel-indicator":
             return Labels(y.shape[1])
-        return SeveralClasses([np.unique(column[weights > 0]) for column in y.T])
+        return SeveralClasses([np.unique(column) for column in y.T])
 
     def partial_fit(
         self,

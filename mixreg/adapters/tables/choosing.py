@@ -14,7 +14,7 @@ from mixreg.adapters.tables.samples import Table, folds
 from mixreg.adapters.tables.settings import Settings
 from mixreg.adapters.tables.training import mean_loss
 
-ALPHAS = (0.0, 0.1, 0.3, 1.0)
+ALPHAS = (0.0, 0.2, 1.0)
 FOLDS = 3
 
 

@@ -36,7 +36,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         self,
         module: Any = None,
         *,
-        alpha: float | str = 1.0,
+        alpha: float | str = 0.2,
         method: str | Method = "mixup",
         method_options: dict[str, Any] | None = None,
         rule: str = "rescaled",
@@ -44,7 +44,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         epochs: int = 100,
         batch_size: int = 64,
         optimizer: Any = "adam",
-        lr: float = 3e-3,
+        lr: float = 1e-3,
         weight_decay: float = 1e-4,
         optimizer_options: dict[str, Any] | None = None,
         schedule: str = "constant",
@@ -106,7 +106,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         settings = self._settings()
         earlier = self._fitted if self.warm_start and hasattr(self, "_fitted") else None
         columns, rows, targets = self._read(X, y, None if earlier is None else earlier.columns)
-        weights = self._weights(rows, targets, sample_weight)
+        rows, targets, weights = self._distinct(rows, targets, sample_weight)
         kind = self._target_kind(targets, weights) if earlier is None else self._kind
         table = self._table(columns, rows, targets, weights, kind)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -132,7 +132,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             )
         fitted: Fitted | None = getattr(self, "_fitted", None)
         columns, rows, targets = self._read(X, y, None if fitted is None else fitted.columns)
-        weights = self._weights(rows, targets, sample_weight)
+        rows, targets, weights = self._distinct(rows, targets, sample_weight)
         kind = self._kind if fitted is not None else kind or self._target_kind(targets, weights)
         table = self._table(columns, rows, targets, weights, kind)
         if fitted is None:
@@ -191,19 +191,22 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
 
     _is_numeric = False
 
-    def _weights(self, rows: Any, targets: np.ndarray, sample_weight: ArrayLike | None) -> np.ndarray:
-        """How often each sample is shown, n."""
+    def _distinct(
+        self, rows: Any, targets: np.ndarray, sample_weight: ArrayLike | None
+    ) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Distinct rows and targets, and how often each is shown."""
         given = np.ones(rows.shape[0])
         if sample_weight is not None:
             given = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
         weights = self._weighted(targets, given)
-        return given if weights is given and sample_weight is None else scaled_weights(weights)
+        if weights is not given or sample_weight is not None:
+            weights = scaled_weights(weights)
+        index, weights = distinct_rows(rows, targets, weights)
+        return rows[index], targets[index], weights
 
     def _table(self, columns: Columns, rows: Any, targets: np.ndarray, weights: np.ndarray, kind: Any) -> Table:
-        values = kind.values(targets)
-        index, summed = distinct_rows(rows, values, weights)
-        strata = targets[index] if targets.ndim == 1 and not self._is_numeric else None
-        return Table(columns, rows[index], values[index], summed, strata, kind.loss, kind.loss_name)
+        strata = targets if targets.ndim == 1 and not self._is_numeric else None
+        return Table(columns, rows, kind.values(targets), weights, strata, kind.loss, kind.loss_name)
 
     def _keep(self, fitted: Fitted, kind: Any) -> None:
         self._fitted, self._kind = fitted, kind

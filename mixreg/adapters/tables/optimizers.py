@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mixreg.training.optimizers import SGD, AdamW
+from mixreg.training.optimizers import SGD, AdamW, _Uncompiled
 
 
-class Adam(torch.optim.Adam):
+class Adam(_Uncompiled, torch.optim.Adam):
     """`torch.optim.Adam` with its fused step, one call for all weights of a group."""
 
     @torch.no_grad()

@@ -167,7 +167,7 @@ def _index(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     index = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
     is_known = classes[index] == y
     if not is_known.all():
-        raise ValueError(f"label {y[~is_known][0]!r} is none of the classes {classes.tolist()}")
+        raise ValueError(f"label {y[~is_known][0]} is none of the classes {classes.tolist()}")
     return index
 
 

@@ -214,8 +214,9 @@ def _require_finite(loss: float, epoch: int) -> None:
 
 @torch.no_grad()
 def outputs_of(predictor: nn.Module, inputs: Inputs) -> Tensor:
-    """What a network makes of inputs, n × outputs."""
-    return torch.cat([predictor(inputs.take(part)) for part in torch.arange(len(inputs)).split(_ROWS)])
+    """What a network makes of inputs, n × outputs, in its own precision."""
+    like = next(predictor.parameters(), torch.empty(0, dtype=inputs.dtype))
+    return torch.cat([predictor(inputs.take(part).to(like.dtype)) for part in torch.arange(len(inputs)).split(_ROWS)])
 
 
 def mean_loss(predictor: nn.Module, data: Data, loss: Loss) -> float:

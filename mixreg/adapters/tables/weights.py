@@ -53,11 +53,12 @@ def class_weights(asked: Any, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
     if not is_known or len(each) != len(columns) or (isinstance(asked, dict) and len(columns) > 1):
         wanted = "'balanced', or a dict" if len(columns) == 1 else f"'balanced', or a list of {len(columns)} dicts"
         raise ValueError(f"class_weight must be None, {wanted}, got {asked!r}")
+    given = weights
     for column, one in zip(columns, each, strict=True):
         classes, index = np.unique(column, return_inverse=True)
         if isinstance(one, str):
-            sums = np.bincount(index, weights=weights, minlength=len(classes))
-            found = np.divide(weights.sum(), np.count_nonzero(sums) * sums, where=sums > 0, out=np.zeros(len(sums)))
+            sums = np.bincount(index, weights=given, minlength=len(classes))
+            found = np.divide(given.sum(), np.count_nonzero(sums) * sums, where=sums > 0, out=np.zeros(len(sums)))
         else:
             found = compute_class_weight(one, classes=classes, y=column)
         weights = weights * found[index]
@@ -69,27 +70,27 @@ def distinct_rows(x: Any, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarra
 
     Args:
         x: n × features, an array or a CSR matrix.
-        y: n × targets.
+        y: n, or n × targets, of any kind.
         weights: n, at least 0.
     """
     kept = np.flatnonzero(weights > 0)
-    keys = _keys(x[kept], y[kept])
+    columns = [np.unique(column, return_inverse=True)[1] for column in y[kept].reshape(len(kept), -1).T]
+    keys = _keys(x[kept], np.stack(columns, 1).astype(np.float64))
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     return kept[first], np.bincount(inverse.ravel(), weights=weights[kept])
 
 
 def _keys(x: Any, y: np.ndarray) -> np.ndarray:
-    """A word for each row: its bytes."""
-    # −0 is 0.
-    targets = np.ascontiguousarray(y, dtype=np.float64) + 0.0
+    """A word for each row, its bytes; y: n × targets, numbered."""
     if sparse.issparse(x):
         x = x.sorted_indices()
         ends = zip(x.indptr[:-1], x.indptr[1:], strict=True)
         rows = [x.indices[a:b].tobytes() + x.data[a:b].tobytes() for a, b in ends]
         words = np.empty(len(rows), dtype=object)
-        words[:] = [row + target.tobytes() for row, target in zip(rows, targets, strict=True)]
+        words[:] = [row + target.tobytes() for row, target in zip(rows, y, strict=True)]
         return words
-    whole = _in_order(np.ascontiguousarray(np.hstack([x + 0.0, targets])))
+    # −0 is 0.
+    whole = _in_order(np.ascontiguousarray(np.hstack([x + 0.0, y])))
     return whole.view(np.dtype((np.void, whole.itemsize * whole.shape[1]))).ravel()
 
 
@@ -111,8 +112,10 @@ def epoch_order(weights: np.ndarray, generator: torch.Generator) -> Tensor:
 def shown_rows(weights: np.ndarray, generator: torch.Generator) -> Tensor:
     """The same rows in their own order; weights: n."""
     sums = np.cumsum(weights)
-    count = max(1, round(float(sums[-1])))
     is_whole = bool((weights == np.round(weights)).all())
     start = 0.5 if is_whole else float(uniform((), generator, torch.float64))
-    places = (np.arange(count) + start) * (sums[-1] / count)
-    return torch.from_numpy(np.minimum(np.searchsorted(sums, places, side="right"), len(sums) - 1))
+    places = np.arange(int(np.ceil(sums[-1]))) + start
+    places = places[places < sums[-1]]
+    if not len(places):  # an epoch shows one sample at least
+        places = start * sums[-1:]
+    return torch.from_numpy(np.searchsorted(sums, places, side="right"))
