@@ -119,8 +119,8 @@ def ours(data: Dataset, epochs: int) -> dict[str, dict[str, Any]]:
     chosen = MixupClassifier().alpha
     found: dict[str, dict[str, Any]] = {f"alpha {alpha:g}": common | {"alpha": alpha} for alpha in ALPHAS}
     found["fitted"] = common | {"alpha": chosen, "rule": "fitted"}
-    found["float64"] = common | {"alpha": chosen, "dtype": "float64"}
     found["auto"] = common | {"alpha": "auto"}
+    found["float64"] = common | {"alpha": chosen, "dtype": "float64"}
     return found
 
 
@@ -128,11 +128,12 @@ def judged(probabilities: np.ndarray, classes: np.ndarray, y: np.ndarray) -> dic
     """Accuracy, log-loss and expected calibration error."""
     labels = torch.from_numpy(np.searchsorted(classes, y))
     ece = calibration.expected_calibration_error(torch.from_numpy(probabilities), labels, probabilities=True)
-    return {
-        "accuracy": float(np.mean(classes[probabilities.argmax(1)] == y)),
-        "log_loss": float(log_loss(y, probabilities, labels=classes)),
-        "ece": float(ece),
+    found = {
+        "accuracy": np.mean(classes[probabilities.argmax(1)] == y),
+        "log_loss": log_loss(y, probabilities, labels=classes),
+        "ece": ece,
     }
+    return {name: round(float(value), 6) for name, value in found.items()}
 
 
 def run(name: str, data: Dataset, train: np.ndarray, test: np.ndarray, epochs: int) -> dict[str, Any]:
@@ -157,7 +158,7 @@ def run(name: str, data: Dataset, train: np.ndarray, test: np.ndarray, epochs: i
     return found
 
 
-def measure(splits: int, epochs: int) -> dict[str, Any]:
+def measure(splits: int, epochs: int, wanted: list[str] | None = None) -> dict[str, Any]:
     """All runs that are not kept yet; datasets take turns, so that a part is a fair part."""
     kept: dict[str, Any] = {"epochs": epochs, "runs": {}}
     if MEASURED.exists():
@@ -172,7 +173,7 @@ def measure(splits: int, epochs: int) -> dict[str, Any]:
         for name, data in tables.items()
     }
     kept["default"] = MixupClassifier().alpha
-    for model in names:
+    for model in wanted or names:
         for split in range(splits):
             for dataset, data in tables.items():
                 of_split = kept["runs"].setdefault(dataset, {}).setdefault(str(split), {})
@@ -199,21 +200,24 @@ def cell(found: dict[str, Any], names: list[str], model: str) -> str:
     return f"{100 * accuracy:.1f} / {loss:.3f} / {100 * ece:.1f}"
 
 
+def measured_models(found: dict[str, Any]) -> set[str]:
+    """Those that ran on every dataset and split."""
+    splits = [split for dataset in found["runs"].values() for split in dataset.values()]
+    return set.intersection(*(set(split) for split in splits))
+
+
 def shown(found: dict[str, Any]) -> str:
-    """The tables of the guide."""
-    names, default = list(found["datasets"]), f"alpha {found['default']:g}"
-    lines = ["| α | plain | rescaled | log-loss, rescaled − α = 0 |", "|---|---|---|---|"]
-    for alpha in ALPHAS:
+    """The tables of the guide: what was measured on every dataset and split."""
+    names, known, default = list(found["datasets"]), measured_models(found), f"alpha {found['default']:g}"
+    lines = ["| α | plain | rescaled | log-loss, rescaled, minus that of α = 0 |", "|---|---|---|---|"]
+    for alpha in (alpha for alpha in ALPHAS if f"alpha {alpha:g}" in known):
         model = f"alpha {alpha:g}"
         gains = [
             mean_of(found, name, model, "log_loss") - mean_of(found, name, "alpha 0", "log_loss") for name in names
         ]
         mean, half_width = interval(gains)
-        gain = (
-            ""
-            if alpha == 0
-            else f"{mean:+.3f} ± {half_width:.3f}, better on {sum(g < 0 for g in gains)} of {len(names)}"
-        )
+        better = f", lower on {sum(gain < 0 for gain in gains)} of {len(names)} datasets"
+        gain = "" if alpha == 0 else f"{mean:+.3f} ± {half_width:.3f}{better}"
         row = [f"{alpha:g}", cell(found, names, f"{model}, plain"), cell(found, names, model), gain.replace("-", "−")]
         lines.append(f"| {' | '.join(row)} |")
     models = {
@@ -223,7 +227,9 @@ def shown(found: dict[str, Any]) -> str:
         default: f"α = {found['default']:g}",
         "fitted": f"α = {found['default']:g}, fitted",
         "auto": "α by validation",
+        "float64": f"α = {found['default']:g}, float64",
     }
+    models = {model: said for model, said in models.items() if model in known}
     lines += ["", f"| dataset | {' | '.join(models.values())} |", f"|---|{'---|' * len(models)}"]
     for name, about in found["datasets"].items():
         said = f"{name} ({about['samples']} × {about['features']}, {about['classes']} classes)"
@@ -237,9 +243,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--models", nargs="*", help="only these, such as 'alpha 0.2' or MLPClassifier")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    print(shown(measure(asked.splits, asked.epochs)))
+    print(shown(measure(asked.splits, asked.epochs, asked.models)))
 
 
 if __name__ == "__main__":
