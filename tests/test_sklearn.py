@@ -38,7 +38,7 @@ def test_scikit_learn_s_own_checks_pass(estimator) -> None:
 
 def test_grid_search_over_alpha_in_a_pipeline() -> None:
     x, y = load_iris(return_X_y=True)
-    pipeline = make_pipeline(StandardScaler(), MixupClassifier(epochs=15, random_state=0))
+    pipeline = make_pipeline(StandardScaler(), MixupClassifier(epochs=15, lr=0.01, random_state=0))
     search = GridSearchCV(pipeline, {"mixupclassifier__alpha": [0.0, 1.0]}, cv=3, scoring="neg_log_loss").fit(x, y)
     assert set(search.best_params_) == {"mixupclassifier__alpha"}
     assert search.predict_proba(x).shape == (150, 3)
