@@ -21,7 +21,7 @@ def main(epochs: int) -> None:
     chance = np.random.default_rng(0)
     wrong = chance.random(len(y)) < 0.2
     y = np.where(wrong, (y + chance.integers(1, 10, len(y))) % 10, y)
-    classifier = MixupClassifier(epochs=epochs, random_state=0, dtype="float32")
+    classifier = MixupClassifier(epochs=epochs, lr=3e-3, random_state=0)
     search = GridSearchCV(classifier, {"alpha": [0.0, 0.5, 2.0]}, scoring="neg_log_loss", cv=3).fit(x, y)
     for alpha, value in zip(search.cv_results_["param_alpha"], search.cv_results_["mean_test_score"], strict=True):
         print(f"α = {alpha:<4} cross-validated cross-entropy {-value:.3f}")

@@ -1,5 +1,6 @@
 """The estimators under scikit-learn's own checks, in its tools, and against the formulas."""
 
+import copy
 import importlib
 import pickle
 import sys
@@ -37,7 +38,7 @@ def test_scikit_learn_s_own_checks_pass(estimator) -> None:
 
 def test_grid_search_over_alpha_in_a_pipeline() -> None:
     x, y = load_iris(return_X_y=True)
-    pipeline = make_pipeline(StandardScaler(), MixupClassifier(epochs=15, random_state=0))
+    pipeline = make_pipeline(StandardScaler(), MixupClassifier(epochs=15, lr=0.01, random_state=0))
     search = GridSearchCV(pipeline, {"mixupclassifier__alpha": [0.0, 1.0]}, cv=3, scoring="neg_log_loss").fit(x, y)
     assert set(search.best_params_) == {"mixupclassifier__alpha"}
     assert search.predict_proba(x).shape == (150, 3)
@@ -53,22 +54,28 @@ def test_regression_explains_what_a_linear_model_does() -> None:
     assert found.shape == both.shape
 
 
-def test_predictions_are_those_of_the_rescaled_network() -> None:
+@pytest.mark.parametrize(("dtype", "atol"), [("float64", 1e-12), ("float32", 1e-6)])
+def test_predictions_are_those_of_the_rescaled_network(dtype: str, atol: float) -> None:
     x, y = load_iris(return_X_y=True)
-    classifier = MixupClassifier(epochs=5, random_state=0).fit(x, y)
+    classifier = MixupClassifier(epochs=5, random_state=0, dtype=dtype).fit(x, y)
     inputs = torch.from_numpy((x - x.mean(0)) / x.std(0))
-    expected = Rescaled(classifier.module_, 1.0, inputs.mean(0), torch.full((3,), 1 / 3, dtype=torch.float64))(inputs)
-    np.testing.assert_allclose(classifier.decision_function(x), expected.detach().numpy(), atol=1e-12)
-    np.testing.assert_allclose(classifier.predict_proba(x), expected.softmax(1).detach().numpy(), atol=1e-12)
-    plain = MixupClassifier(epochs=5, random_state=0, rescale=False).fit(x, y)
-    np.testing.assert_allclose(plain.decision_function(x), classifier.module_(inputs).detach().numpy(), atol=1e-12)
-    # Linear changes of inputs, and of a regressor's targets, change nothing but their units.
-    moved = MixupClassifier(epochs=5, random_state=0).fit(3 * x + 7, y).predict_proba(3 * x + 7)
-    np.testing.assert_allclose(moved, classifier.predict_proba(x), atol=1e-8)
+    net = copy.deepcopy(classifier.module_).double()
+    expected = Rescaled(net, classifier.alpha, inputs.mean(0), torch.full((3,), 1 / 3, dtype=torch.float64))(inputs)
+    np.testing.assert_allclose(classifier.decision_function(x), expected.detach().numpy(), atol=atol)
+    np.testing.assert_allclose(classifier.predict_proba(x), expected.softmax(1).detach().numpy(), atol=atol)
+    plain = MixupClassifier(epochs=5, random_state=0, rule="plain", dtype=dtype).fit(x, y)
+    np.testing.assert_allclose(plain.decision_function(x), net(inputs).detach().numpy(), atol=atol)
+
+
+def test_units_change_nothing_but_units() -> None:
+    x, y = load_iris(return_X_y=True)
+    settings = {"epochs": 5, "random_state": 0, "dtype": "float64"}
+    first, moved = (MixupClassifier(**settings).fit(t, y).predict_proba(t) for t in (x, 3 * x + 7))
+    np.testing.assert_allclose(moved, first, atol=1e-8)
     targets = x[:, 0]
-    first, second = (MixupRegressor(epochs=5, random_state=0).fit(x, t).predict(x) for t in (targets, 5 - 2 * targets))
+    first, second = (MixupRegressor(**settings).fit(x, t).predict(x) for t in (targets, 5 - 2 * targets))
     assert np.abs(first - 5).max() < 3
-    np.testing.assert_allclose(MixupRegressor(epochs=5, random_state=0).fit(x, 4 * targets).predict(x), 4 * first)
+    np.testing.assert_allclose(MixupRegressor(**settings).fit(x, 4 * targets).predict(x), 4 * first)
     assert np.corrcoef(first, second)[0, 1] < -0.5
 
 
@@ -86,10 +93,11 @@ class Half(torch.nn.Module):
 def test_any_module_will_do_and_survives_a_pickle() -> None:
     x, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[y]
+    torch.manual_seed(0)
     own = Half(4, 3)
     weights = {key: value.clone() for key, value in own.state_dict().items()}
     for module in (own, Half):
-        classifier = MixupClassifier(module, epochs=100, random_state=0, dtype="float32").fit(x, names)
+        classifier = MixupClassifier(module, epochs=100, lr=0.01, random_state=0, dtype="float32").fit(x, names)
         assert classifier.score(x, names) > 0.9
         again = pickle.loads(pickle.dumps(classifier))
         assert (again.predict(x) == classifier.predict(x)).all()

@@ -1,258 +1,278 @@
 """Mixup as scikit-learn estimators: `MixupClassifier().fit(X, y).predict_proba(X)` and `MixupRegressor`.
 
-Both train a network of their own (a multilayer perceptron, or any `torch.nn.Module` you give) with Mixup and predict
-with the rescaled network (eq. testmodif). They work in pipelines, cross-validation and grid search, and can be pickled.
+Both train a network of their own (a multilayer perceptron, or any `torch.nn.Module` you give) with Mixup or a relative
+of it, and predict with the rule that belongs to it (eq. testmodif). They work in pipelines, cross-validation and grid
+search, and can be pickled.
 
     GridSearchCV(MixupClassifier(random_state=0), {"alpha": [0.0, 0.5, 1.0, 4.0]})
 
-Inputs are standardised with the training set's mean and spread, as are a regressor's targets: both are linear maps,
-under which Mixup's prediction rule does not change.
+Columns of numbers are standardised, as are a regressor's targets: linear maps, under which Mixup's prediction rule does
+not change. Categories are embedded, and mixed there (`mixreg.adapters.tables.columns`); weights say how often samples
+are shown (`mixreg.adapters.tables.weights`).
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
-
-from mixreg._support.random import integers, permutation
-from mixreg.methods.mixup import Mixup
-from mixreg.prediction.rescaled import Rescaled
-from mixreg.theory.moments import DataMoments
-from mixreg.theory.theta import scalar_forms
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 try:
-    from sklearn.utils.validation import validate_data
+    from sklearn.utils.validation import validate_data as _validate_data  # noqa: F401
 except ImportError as error:
     raise ImportError("these estimators need scikit-learn 1.6 or newer: pip install 'mixreg[sklearn]'") from error
 
-# Called with the number of features and of outputs.
-Factory = Callable[[int, int], nn.Module]
-_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+from mixreg.adapters.tables.estimator import TableEstimator
+from mixreg.adapters.tables.targets import Classes, Labels, Numbers, SeveralClasses
+from mixreg.adapters.tables.weights import class_weights
+from mixreg.methods.method import Method
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
-class _MixupEstimator(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share: the network and its training."""
-
-    def __init__(
-        self,
-        module: nn.Module | Factory | None = None,
-        *,
-        alpha: float = 1.0,
-        hidden: tuple[int, ...] = (100,),
-        epochs: int = 100,
-        batch_size: int = 64,
-        lr: float = 3e-3,
-        weight_decay: float = 1e-4,
-        rescale: bool = True,
-        dtype: str = "float64",
-        device: str = "cpu",
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.module = module
-        self.alpha = alpha
-        self.hidden = hidden
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.rescale = rescale
-        self.dtype = dtype
-        self.device = device
-        self.random_state = random_state
-
-    def _check_settings(self) -> None:
-        """Settings are checked when they are used, as scikit-learn asks."""
-        scalar_forms(self.alpha, type(self).__name__)
-        for name in ("epochs", "batch_size"):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-        if not self.lr > 0 or not self.weight_decay >= 0:
-            raise ValueError(f"lr must be above 0 and weight_decay at least 0, got {self.lr!r}, {self.weight_decay!r}")
-        if self.dtype not in _DTYPES:
-            raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {self.dtype!r}")
-        if self.module is not None and not callable(self.module):
-            raise TypeError(f"module must be a torch.nn.Module or make one, got {type(self.module).__name__}")
-
-    def _build(self, features: int, outputs: int) -> nn.Module:
-        if isinstance(self.module, nn.Module):
-            return copy.deepcopy(self.module)
-        if self.module is not None:
-            net = self.module(features, outputs)
-            if not isinstance(net, nn.Module):
-                raise TypeError(f"module must return a torch.nn.Module, got {type(net).__name__}")
-            return net
-        widths = [self.hidden] if isinstance(self.hidden, Integral) else list(self.hidden)
-        layers: list[nn.Module] = []
-        for inside, outside in zip([features, *widths], widths, strict=False):
-            layers += [nn.Linear(int(inside), int(outside)), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Linear(int([features, *widths][-1]), outputs))
-
-    def _train(self, x: np.ndarray, y: np.ndarray, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
-        """Fit the network to y: n × outputs, with x: n × features as they come."""
-        self._check_settings()
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.x_center_, self.x_spread_ = x.mean(0), _spread(x)
-        inputs, targets = self._standardised(x), torch.from_numpy(y).to(self.device, _DTYPES[self.dtype])
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self.module_ = self._build(x.shape[1], y.shape[1]).to(self.device, _DTYPES[self.dtype])
-            self._check_module(inputs, y.shape[1])
-            self.loss_curve_ = self._descend(inputs, targets, loss)
-        moments = DataMoments()
-        moments.update(inputs, targets)
-        alpha = self.alpha if self.rescale else 0.0
-        self.rescaled_ = Rescaled(self.module_, alpha, moments.x_mean, moments.y_mean).eval()
-
-    def _check_module(self, x: Tensor, outputs: int) -> None:
-        with torch.no_grad():
-            shape = tuple(self.module_.eval()(x[:1]).shape)
-        if shape != (1, outputs):
-            raise ValueError(f"the module gives outputs of shape {shape[1:]}, the targets need ({outputs},)")
-
-    def _descend(self, x: Tensor, y: Tensor, loss: Callable[[Tensor, Tensor], Tensor]) -> list[float]:
-        """Minimise the loss by Adam on mixed batches; the mean loss of each epoch."""
-        generator = torch.Generator().manual_seed(int(integers(2**62, ())))
-        mixup = Mixup(float(self.alpha), generator=generator)
-        optimizer = torch.optim.Adam(self.module_.parameters(), lr=self.lr, weight_decay=self.weight_decay)
-        self.module_.train()
-        curve = []
-        for _ in range(self.epochs):
-            total = 0.0
-            for chosen in _parts(permutation(len(x), generator), int(self.batch_size)):
-                mixed_x, mixed_y = mixup(x[chosen], y[chosen])
-                value = loss(self.module_(mixed_x), mixed_y)
-                optimizer.zero_grad()
-                value.backward()
-                optimizer.step()
-                total += float(value.detach()) * len(chosen)
-            curve.append(total / len(x))
-        self.module_.eval()
-        return curve
-
-    def _standardised(self, x: np.ndarray) -> Tensor:
-        return torch.from_numpy((x - self.x_center_) / self.x_spread_).to(self.device, _DTYPES[self.dtype])
-
-    def _outputs(self, given: ArrayLike) -> np.ndarray:
-        """What the rescaled network makes of samples: n × outputs."""
-        check_is_fitted(self, "module_")
-        x = validate_data(self, given, dtype=np.float64, reset=False)
-        with torch.no_grad():
-            return self.rescaled_(self._standardised(x)).cpu().double().numpy()
-
-
-def _parts(order: Tensor, size: int) -> list[Tensor]:
-    """Batches; a single sample at the end, which batch normalisation could not use, joins the one before."""
-    parts = list(order.split(size))
-    if len(parts) > 1 and len(parts[-1]) == 1:
-        parts[-2:] = [torch.cat(parts[-2:])]
-    return parts
-
-
-def _spread(values: np.ndarray) -> np.ndarray:
-    """Standard deviation per column; 1 where a column is constant, up to rounding."""
-    spread = values.std(0)
-    rounding = 10 * np.finfo(values.dtype).eps * np.abs(values.mean(0)) * np.sqrt(len(values))
-    return np.where(spread > rounding, spread, 1.0)
-
-
-class MixupClassifier(ClassifierMixin, _MixupEstimator):  # type: ignore[misc]
+class MixupClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     """A neural network classifier that is trained with Mixup and predicts rescaled.
 
     Args:
-        module: a network that maps n × features to n × classes logits, or a factory called with the numbers of
-            features and classes; by default a multilayer perceptron.
-        alpha: of Mixup; 0 trains without it.
+        module: a network that maps n × inputs to n × outputs logits, or a factory called with the numbers of inputs and
+            outputs; by default a multilayer perceptron. Inputs are the columns of numbers and then the one-hot columns
+            of each category; outputs are classes, or labels.
+        alpha: of Mixup; 0 trains without it. "auto" chooses by cross-validation.
+        method: the name of another way to train (`mixreg train --help` lists them), or a method of your own making,
+            such as `Mixup(0.5, probability=0.8)`, which brings its own α.
+        method_options: of a method by name.
+        rule: how to predict: "plain" as the network is, "rescaled" with the rule of its method, "fitted" with a
+            strength and temperature fitted on held-out samples.
         hidden: widths of the default network's hidden layers.
-        epochs: passes over the data.
+        epochs: passes over the data, at most.
         batch_size: samples that are mixed with each other.
-        lr: the learning rate of Adam.
+        optimizer: "adam", "adamw", "sgd", or a callable such as `torch.optim.NAdam`.
+        lr: its learning rate.
         weight_decay: its weight decay.
-        rescale: whether to predict with the rescaled network.
-        dtype: "float64", or "float32", which is quicker and rounds more.
+        optimizer_options: what else it is called with, such as {"momentum": 0.9}.
+        schedule: of the learning rate: "constant", "cosine" or "one-cycle".
+        early_stopping: stop when the loss of held-out samples has not improved by `tol` for `n_iter_no_change` epochs,
+            and keep the weights of the best epoch.
+        validation_fraction: of the samples, held out for early stopping and for a fitted rule.
+        n_iter_no_change: epochs to wait.
+        tol: what counts as better.
+        class_weight: None, "balanced", a dict from class to weight, or of several targets a list of dicts.
+        warm_start: whether `fit` continues from the weights that are there.
+        categorical_features: columns of categories: indices, names or a mask; by default those of a data frame whose
+            dtype is a category. None for no such column.
+        verbose: print the loss of every epoch.
+        dtype: "float32", or "float64", which is slower and rounds less.
         device: where to compute.
         random_state: of initial weights, order and mixing.
 
     Attributes:
-        classes_: the labels.
-        module_: the trained network; rescaled_: with its prediction rule.
-        loss_curve_: the training loss of each epoch.
+        classes_: the labels; of several targets a list.
+        module_: the trained network; rescaled_: with its prediction rule; method_: what it was trained with.
+        alpha_: that was used; alpha_losses_: what "auto" found, the validation loss of each α.
+        n_iter_: epochs; loss_curve_: their training losses; validation_losses_: those of held-out samples.
+
+    >>> from sklearn.datasets import load_iris
+    >>> x, y = load_iris(return_X_y=True)
+    >>> MixupClassifier(epochs=20, random_state=0).fit(x, y).predict_proba(x[:2]).shape
+    (2, 3)
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> MixupClassifier:
-        """Train on X: n × features and y: n labels of any kind."""
-        x, labels = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(labels)
-        self.classes_, index = np.unique(labels, return_inverse=True)
-        # A single class is predicted with certainty, which takes an output all the same.
-        self._train(x, np.eye(len(self.classes_))[index], nn.functional.cross_entropy)
-        return self
+    def __init__(
+        self,
+        module: Any = None,
+        *,
+        alpha: float | str = 0.2,
+        method: str | Method = "mixup",
+        method_options: dict[str, Any] | None = None,
+        rule: str = "rescaled",
+        hidden: Any = (100,),
+        epochs: int = 100,
+        batch_size: int = 64,
+        optimizer: Any = "adam",
+        lr: float = 1e-3,
+        weight_decay: float = 1e-4,
+        optimizer_options: dict[str, Any] | None = None,
+        schedule: str = "constant",
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        tol: float = 1e-4,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        categorical_features: Any = "from_dtype",
+        verbose: bool | int = False,
+        dtype: str = "float32",
+        device: str = "cpu",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            module,
+            alpha=alpha,
+            method=method,
+            method_options=method_options,
+            rule=rule,
+            hidden=hidden,
+            epochs=epochs,
+            batch_size=batch_size,
+            optimizer=optimizer,
+            lr=lr,
+            weight_decay=weight_decay,
+            optimizer_options=optimizer_options,
+            schedule=schedule,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            tol=tol,
+            warm_start=warm_start,
+            categorical_features=categorical_features,
+            verbose=verbose,
+            dtype=dtype,
+            device=device,
+            random_state=random_state,
+        )
+        self.class_weight = class_weight
 
-    def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """The rescaled logits, n × classes; of two classes their difference, n."""
-        logits = self._outputs(X)
-        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+    def _checked_targets(self, y: np.ndarray) -> np.ndarray:
+        check_classification_targets(y)
+        return column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y
 
-    def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Probabilities, n × classes."""
-        from scipy.special import softmax
+    def _weighted(self, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return class_weights(self.class_weight, y, weights)
 
-        return softmax(self._outputs(X), axis=1)
+    def _target_kind(self, y: np.ndarray, weights: np.ndarray) -> Classes | Labels | SeveralClasses:
+        if y.ndim == 1:
+            return Classes(np.unique(y))
+        if type_of_target(y) == "multilabel-indicator":
+            return Labels(y.shape[1])
+        return SeveralClasses([np.unique(column) for column in y.T])
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: Any = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Train for one epoch on these samples.
+
+        The first call learns from its samples how columns are scaled and which categories there are; x̄ and ȳ of the
+        prediction rule are those of all samples of all calls.
+
+        Args:
+            X: n × features.
+            y: targets.
+            classes: all there are, in the first call; of several targets a list; of several labels none.
+            sample_weight: n numbers of at least 0.
+        """
+        kind: Any = getattr(self, "_kind", None)
+        if kind is None:
+            is_labels = type_of_target(y) == "multilabel-indicator"
+            if is_labels:
+                kind = Labels(np.shape(y)[1])
+            elif classes is None:
+                raise ValueError("classes must be passed on the first call to partial_fit")
+            else:
+                several = np.ndim(y) == 2 and np.shape(y)[1] > 1
+                kind = SeveralClasses([np.unique(c) for c in classes]) if several else Classes(np.unique(classes))
+        elif isinstance(kind, Classes) and classes is not None and not np.array_equal(np.unique(classes), kind.classes):
+            raise ValueError(f"classes={classes!r} is not the same as on the first call: {kind.classes!r}")
+        return self._partial_fit(X, y, sample_weight, kind)
+
+    @property
+    def classes_(self) -> Any:
+        """The classes, sorted; of several targets a list of them."""
+        if not hasattr(self, "_kind"):
+            raise AttributeError(f"this {type(self).__name__} has no classes yet: call fit")
+        return self._kind.classes
+
+    def decision_function(self, X: ArrayLike) -> Any:
+        """The rescaled logits, n × classes; of two classes their difference, n; of several targets a list."""
+        return self._kind_of_fit().decision(self._outputs(X))
+
+    def predict_log_proba(self, X: ArrayLike) -> Any:
+        """Logarithms of `predict_proba`, exact also where a probability rounds to 0 or 1."""
+        return self._kind_of_fit().log_probabilities(self._outputs(X))
+
+    def predict_proba(self, X: ArrayLike) -> Any:
+        """Probabilities, n × classes; of several labels n × labels; of several targets a list of n × classes."""
+        found = self.predict_log_proba(X)
+        return [np.exp(each) for each in found] if isinstance(found, list) else np.exp(found)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """The most probable label of each sample, n."""
-        chosen = self._outputs(X).argmax(1)
-        return self.classes_[chosen]
+        """The most probable class of each sample, n; of several targets n × targets; of labels those above ½."""
+        return self._kind_of_fit().predicted(self._outputs(X))
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """The accuracy; of several targets or labels, how often all are right."""
+        found = self.predict(X)
+        given = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        is_right = found == np.asarray(y).reshape(found.shape)
+        return float(np.average(is_right if is_right.ndim == 1 else is_right.all(1), weights=given))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
 
-class MixupRegressor(RegressorMixin, _MixupEstimator):  # type: ignore[misc]
+class MixupRegressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
     """A neural network regressor that is trained with Mixup and predicts rescaled.
 
     Args:
-        module: a network that maps n × features to n × outputs, or a factory called with the numbers of features and
+        module: a network that maps n × inputs to n × outputs, or a factory called with the numbers of inputs and
             outputs; by default a multilayer perceptron.
-        alpha: of Mixup; 0 trains without it.
+        alpha: of Mixup; 0 trains without it. "auto" chooses by cross-validation.
+        method: the name of another way to train, or a method of your own making, which brings its own α.
+        method_options: of a method by name.
+        rule: how to predict: "plain" as the network is, "rescaled" with the rule of its method, "fitted" with a
+            strength fitted on held-out samples.
         hidden: widths of the default network's hidden layers.
-        epochs: passes over the data.
+        epochs: passes over the data, at most.
         batch_size: samples that are mixed with each other.
-        lr: the learning rate of Adam.
+        optimizer: "adam", "adamw", "sgd", or a callable such as `torch.optim.NAdam`.
+        lr: its learning rate.
         weight_decay: its weight decay.
-        rescale: whether to predict with the rescaled network.
-        dtype: "float64", or "float32", which is quicker and rounds more.
+        optimizer_options: what else it is called with.
+        schedule: of the learning rate: "constant", "cosine" or "one-cycle".
+        early_stopping: stop when the loss of held-out samples no longer improves; see `MixupClassifier`.
+        validation_fraction: of the samples, held out for early stopping and for a fitted rule.
+        n_iter_no_change: epochs to wait.
+        tol: what counts as better, of a loss of standardised targets.
+        warm_start: whether `fit` continues from the weights that are there.
+        categorical_features: columns of categories; see `MixupClassifier`.
+        verbose: print the loss of every epoch.
+        dtype: "float32", or "float64", which is slower and rounds less.
         device: where to compute.
         random_state: of initial weights, order and mixing.
 
     Attributes:
         module_: the trained network, for standardised inputs and targets; rescaled_: with its prediction rule.
-        loss_curve_: the training loss of each epoch.
+        alpha_: that was used; alpha_losses_: what "auto" found, the validation loss of each α.
+        n_iter_: epochs; loss_curve_: their training losses; validation_losses_: those of held-out samples.
+
+    >>> from sklearn.datasets import load_diabetes
+    >>> x, y = load_diabetes(return_X_y=True)
+    >>> MixupRegressor(epochs=20, random_state=0).fit(x, y).predict(x[:2]).shape
+    (2,)
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> MixupRegressor:
-        """Train on X: n × features and y: n, or n × outputs."""
-        x, targets = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        self._is_flat = targets.ndim == 1
-        targets = targets.reshape(len(targets), -1).astype(np.float64)
-        self.y_center_, self.y_spread_ = targets.mean(0), _spread(targets)
-        self._train(x, (targets - self.y_center_) / self.y_spread_, nn.functional.mse_loss)
-        return self
+    _is_numeric = True
+
+    def _checked_targets(self, y: np.ndarray) -> np.ndarray:
+        return y.astype(np.float64)
+
+    def _target_kind(self, y: np.ndarray, weights: np.ndarray) -> Numbers:
+        return Numbers(y, weights)
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Train for one epoch on these samples; the first call learns scales from its own."""
+        return self._partial_fit(X, y, sample_weight)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Predicted targets, of the shape they were trained with."""
-        values = self._outputs(X) * self.y_spread_ + self.y_center_
-        return values.ravel() if self._is_flat else values
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
+        return self._kind_of_fit().predicted(self._outputs(X))
