@@ -53,9 +53,7 @@ def value_tree(x: Any, y: Any, classes: Classes, ignore_index: int | None = None
         ignore_index: the label whose values are all 0.
     """
     n, kind = validate_batch(x), common_dtype(x)
-    found = list(leaves(y, "y"))
-    if not found:
-        raise ValueError("y holds no target")
+    found = _named(y)
     is_one = isinstance(y, Tensor)
     values = []
     for (_, target), own in zip(found, _classes_in_order(y, classes), strict=True):
@@ -67,6 +65,17 @@ def value_tree(x: Any, y: Any, classes: Classes, ignore_index: int | None = None
         return values[0]
     in_order = iter(values)
     return rebuild(y, lambda _: next(in_order))
+
+
+def _named(y: Any) -> list[tuple[str, Tensor]]:
+    """The targets with the expressions that reach them, or an error that says what y is instead."""
+    try:
+        found = list(leaves(y, "y"))
+    except TypeError as error:
+        raise TypeError(f"targets must be a tensor, got {type(y).__name__}, or a tree of tensors: {error}") from None
+    if not found:
+        raise ValueError("y holds no target")
+    return found
 
 
 def _values(y: Tensor, classes: int | None, dtype: torch.dtype, ignore_index: int | None) -> Tensor:
@@ -85,9 +94,7 @@ def part_tree(x: Any, y: Any, label_smoothing: float = 0.0) -> Any:
         label_smoothing: of the method; indices cannot be smoothed.
     """
     n, kind = validate_batch(x), common_dtype(x)
-    found = list(leaves(y, "y"))
-    if not found:
-        raise ValueError("y holds no target")
+    found = _named(y)
     for name, target in found:
         if target.is_complex():
             raise TypeError(f"{name} must be real, got dtype {target.dtype}")
