@@ -53,16 +53,15 @@ def value_tree(x: Any, y: Any, classes: Classes, ignore_index: int | None = None
         ignore_index: the label whose values are all 0.
     """
     n, kind = validate_batch(x), common_dtype(x)
-    found = _named(y)
-    is_one = isinstance(y, Tensor)
-    values = []
+    if isinstance(y, Tensor) and not isinstance(classes, (Mapping, tuple, list)):
+        value = _values(y, classes, kind, ignore_index)
+        require_equally_many(n, value)
+        return value
+    found, values = _named(y), []
     for (_, target), own in zip(found, _classes_in_order(y, classes), strict=True):
         # Of several, a number of classes for all is that of the labels among them.
-        wanted = own if is_one or is_class_index(target) else None
-        values.append(_values(target, wanted, kind, ignore_index))
+        values.append(_values(target, own if is_class_index(target) else None, kind, ignore_index))
         require_equally_many(n, values[-1])
-    if is_one:
-        return values[0]
     in_order = iter(values)
     return rebuild(y, lambda _: next(in_order))
 

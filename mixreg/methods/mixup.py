@@ -119,7 +119,7 @@ class Mixup(Recipe, WithMixupRule, Augmentation):
         values = self._parts(x, y) if parts else self._targets(x, y)
         if inplace:
             _require_writable(x)
-        n, kind = len(next(leaves(values))[1]), common_dtype(x)
+        n, kind = len(values if isinstance(values, Tensor) else next(leaves(values))[1]), common_dtype(x)
         if self.alpha == 0:
             own = x if inplace else rebuild(x, torch.clone)
             return unmixed_parts(own, values) if parts else (own, rebuild(values, torch.clone))

@@ -209,7 +209,7 @@ def paired(y: Any, pairing: Pairing) -> Any:
 
 def unmixed_parts(x: Any, y: Any) -> tuple[Any, Any]:
     """x as it is, and the parts of targets of which nothing is mixed."""
-    n = len(next(leaves(y))[1])
+    n = len(y if isinstance(y, Tensor) else next(leaves(y))[1])
     return x, paired(y, Pairing(torch.arange(n), torch.zeros(n, dtype=common_dtype(x))))
 
 

@@ -117,5 +117,6 @@ class Recipe(Method):
         rule = None if means is None else self.full_rule(moments)
         if rule is None or means is None:
             return None
-        rule = Rule(rule.x_share, rule.y_share, *means)
+        if not isinstance(self._partners, UniformPartners):
+            rule = Rule(rule.x_share, rule.y_share, *means)
         return rule.applied(self.probability).smoothed(self.label_smoothing)

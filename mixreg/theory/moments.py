@@ -120,7 +120,6 @@ class DataMoments:
             return
         tensors = [numbers_of(t.detach()) for _, t in leaves(x)]
         device = tensors[0].device
-        self._classes = self._classes.with_batch(tensors, y.detach(), weights)
         if self.covariance or weights is not None:
             values = to_values(y.detach(), self.num_classes)
             z = torch.cat([t.reshape(n, -1).to(device, torch.float64) for t in [*tensors, values]], dim=1)
@@ -131,6 +130,7 @@ class DataMoments:
             y_mean = mean_target(y.detach(), self.num_classes)
             mean = torch.cat([m.to(device).flatten() for m in [*map(mean_sample, tensors), y_mean]])
             self._join(n, mean, None, layout_of(x, y_mean.shape, self._layout))
+        self._classes = self._classes.with_batch(tensors, y.detach(), weights)
 
     def merge(self, other: DataMoments) -> DataMoments:
         """Join `other` into this one (and return it): as if its samples had been seen here too."""
