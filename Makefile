@@ -33,6 +33,7 @@ results: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/mixing.py
+	$(BIN)/python benchmarks/mixed_loss.py
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/risk.py
 	$(BIN)/python benchmarks/training.py

@@ -1,6 +1,8 @@
 from mixreg import calibration as calibration
 from mixreg import losses as losses
 from mixreg import risk as risk
+from mixreg.losses.mixed_loss import mixed_loss as mixed_loss
+from mixreg.losses.mixed_targets import MixedTargets as MixedTargets
 from mixreg.methods.adaptive import AdaptiveMixup as AdaptiveMixup
 from mixreg.methods.approximate import ApproximateMixup as ApproximateMixup
 from mixreg.methods.choice import Choice as Choice
@@ -10,6 +12,7 @@ from mixreg.methods.manifold import ManifoldMixup as ManifoldMixup
 from mixreg.methods.mixup import Mixup as Mixup
 from mixreg.methods.mixupe import MixupE as MixupE
 from mixreg.methods.partial import PartialMixup as PartialMixup
+from mixreg.methods.partners import SimilarTargets as SimilarTargets
 from mixreg.methods.regmixup import RegMixup as RegMixup
 from mixreg.methods.scaled import ScaledMixup as ScaledMixup
 from mixreg.prediction.hidden import RescaledManifold as RescaledManifold

@@ -19,7 +19,6 @@ from mixreg.training import Config
 from mixreg.training.array_batches import ArrayBatches
 from mixreg.training.build import build_loss, build_method, build_network, build_optimizer
 from mixreg.training.kept_weights import HELD_OUT_LOSS, BestWeights, WeightAverage
-from mixreg.training.step import draw_rows
 from mixreg.training.trained import load_trained
 
 SHORT = Config(epochs=3, lr=0.05, samples=200, batch_size=64)
@@ -75,7 +74,7 @@ def test_a_run_with_adamw_is_the_loop_that_one_would_write(tmp_path: Path) -> No
         for step, batch in enumerate(batches.epoch(epoch)):
             optimizer.param_groups[0]["lr"] = 0.001 * (1 + math.cos(math.pi * (epoch + (step + 0.5) / 3) / 3))
             generator = torch.Generator().manual_seed(stream_seed(0, "method", epoch, step, 0))
-            x, y = draw_rows(method, batch, 10, 0.0, generator)
+            x, y = method.draw(batch.x, torch.nn.functional.one_hot(batch.y, 10).float(), generator)
             optimizer.zero_grad()
             cross_entropy(y, net(x)).mean().backward()
             torch.nn.utils.clip_grad_norm_(net.parameters(), 0.3)

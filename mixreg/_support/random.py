@@ -85,6 +85,17 @@ def normal(
     return _moved(torch.randn(tuple(shape), dtype=dtype, **_source(generator)), device)
 
 
+def weighted_choices(
+    weights: Tensor, generator: torch.Generator | None = None, device: torch.device | None = None
+) -> Tensor:
+    """One of m with probabilities in proportion to weights, for each row, independently: n × m → n."""
+    sums = weights.double().cumsum(-1).to(device_of(generator))
+    place = uniform(weights.shape[:-1], generator, torch.float64).unsqueeze(-1) * sums[..., -1:]
+    # The last one that has a weight, where rounding went beyond it.
+    last = sums.shape[-1] - 1 - (sums >= sums[..., -1:]).sum(-1, keepdim=True) + 1
+    return _moved(torch.minimum(torch.searchsorted(sums, place, right=True), last).squeeze(-1), device)
+
+
 def gamma(concentration: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Independent Gamma variables of scale 1; concentration: on the device of the generator."""
     return torch._standard_gamma(concentration, generator=generator)

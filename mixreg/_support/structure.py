@@ -43,16 +43,19 @@ def rebuild(tree: Any, replace: Callable[[Tensor], Any]) -> Any:
 
 
 def validate_batch(x: Any, name: str = "x") -> int:
-    """The common batch size of all tensors of `x`, which must be floating point."""
+    """The common batch size of all tensors of `x`, which must be floating point.
+
+    In a tuple, list or dict there may be integers and booleans beside them: ids, lengths, masks.
+    """
     named = [(name, x)] if isinstance(x, Tensor) else list(leaves(x, name))
     if not named:
         raise ValueError(f"{name} holds no tensor")
+    if not any(tensor.is_floating_point() for _, tensor in named):
+        where, tensor = named[0]
+        require_plain(tensor, where)
+        raise TypeError(f"{where} has dtype {tensor.dtype}; convert it to floating point first (and normalise images)")
     for where, tensor in named:
         require_plain(tensor, where)
-        if not tensor.is_floating_point():
-            raise TypeError(
-                f"{where} has dtype {tensor.dtype}; convert it to floating point first (and normalise images)"
-            )
         if tensor.ndim == 0:
             raise ValueError(f"{where} must have a batch dimension, got a single number")
         if tensor.shape[0] != named[0][1].shape[0]:
@@ -97,7 +100,8 @@ def common_dtype(x: Any) -> torch.dtype:
         return x.dtype
     dtype = torch.float32
     for _, tensor in leaves(x):
-        dtype = torch.promote_types(dtype, tensor.dtype)
+        if tensor.is_floating_point():
+            dtype = torch.promote_types(dtype, tensor.dtype)
     return dtype
 
 

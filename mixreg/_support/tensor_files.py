@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from mixreg._support.files import write_bytes
 
 FORMAT = "mixreg 1"
+Made = TypeVar("Made")
 
 
 class TensorFileError(ValueError):
@@ -56,6 +58,15 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not isinstance(record, dict):
         raise TensorFileError(f"{path} is broken: its record is {type(record).__name__}, expected an object")
     return content, record
+
+
+def read_from(path: Path, what: str, make: Callable[[dict[str, Tensor], dict[str, Any]], Made]) -> Made:
+    """What `make` makes of a file's tensors and record; where it cannot, a ValueError that names the file."""
+    tensors, record = load_tensors(path)
+    try:
+        return make(tensors, record)
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path} does not hold {what}: {error}") from error
 
 
 def _checksum(content: dict[str, Tensor], text: str) -> str:

@@ -7,44 +7,22 @@ labels on the way, which takes the number of classes of each.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mixreg._support.fields import Key as Key
+from mixreg._support.fields import Keys as Keys
+from mixreg._support.fields import replaced as replaced
+from mixreg._support.fields import several as several
+from mixreg._support.fields import taken as taken
 from mixreg._support.structure import common_dtype, leaves, rebuild
 from mixreg.losses.targets import is_class_index, to_values
 from mixreg.theory.modified import stretch
 
-Key = int | str
-Keys = Key | Sequence[Key]
 # Of one target, or of each of several in their structure; None for those that are not labels.
 Classes = int | None | Sequence[Any] | Mapping[Any, Any]
-
-
-def several(keys: Keys) -> tuple[Key, ...]:
-    """The keys, if they are several; nothing if there is one."""
-    return () if isinstance(keys, (int, str)) else tuple(keys)
-
-
-def taken(batch: Any, keys: Keys) -> Any:
-    """What a batch holds there; of several keys a dict."""
-    return {key: batch[key] for key in several(keys)} if several(keys) else batch[keys]
-
-
-def replaced(batch: Any, changed: Mapping[Any, Any]) -> Any:
-    """A batch of the same kind with some of its entries changed; the given one stays as it is."""
-    if isinstance(batch, (tuple, list)):
-        parts = list(batch)
-        for key, value in changed.items():
-            parts[key] = value
-        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
-    # A copy: the constructor of another kind of dict (Hugging Face's BatchFeature) may take something else.
-    other = copy(batch)
-    for key, value in changed.items():
-        other[key] = value
-    return other
 
 
 def joined_targets(x: Any, y: Any, classes: Classes) -> tuple[Tensor, Any]:

@@ -3,7 +3,7 @@
 Pure functions of (logits, labels), streaming classes with the same definitions, and temperature scaling:
 
 * `expected_calibration_error`, `maximum_calibration_error`, `classwise_calibration_error`;
-* `accuracy`, `negative_log_likelihood`, `brier_score`;
+* `accuracy`, `negative_log_likelihood`, `brier_score`; `mixed_accuracy` while labels are mixed;
 * `reliability`, `confidence_histogram`: the numbers behind the diagrams;
 * `fit_temperature`, `TemperatureScaling`.
 
@@ -19,6 +19,7 @@ from mixreg.calibration.bins import (
     maximum_calibration_error,
     reliability,
 )
+from mixreg.calibration.mixed import mixed_accuracy
 from mixreg.calibration.scores import accuracy, brier_score, negative_log_likelihood
 from mixreg.calibration.streaming import (
     Accuracy,
@@ -42,6 +43,7 @@ __all__ = [
     "expected_calibration_error",
     "fit_temperature",
     "maximum_calibration_error",
+    "mixed_accuracy",
     "negative_log_likelihood",
     "reliability",
     # classes

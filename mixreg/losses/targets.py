@@ -48,12 +48,13 @@ def validate_targets(y: Tensor, num_classes: int | None) -> None:
         raise ValueError(
             f"with num_classes={num_classes} targets are integer labels of shape (n,) or rows of {num_classes} "
             f"values, got dtype {y.dtype} and shape {tuple(y.shape)}"
+            + ("; labels of tokens are mixed with parts=True" if not y.is_floating_point() else "")
         )
     elif not y.is_floating_point() and y.dtype != torch.bool and y.numel() and not bool(((y == 0) | (y == 1)).all()):
         raise ValueError(
             f"an integer matrix of targets must hold zeros and ones (several labels at once), got values from "
             f"{int(y.min())} to {int(y.max())} in shape {tuple(y.shape)}; pass class indices as shape (n,), "
-            "numbers as floats"
+            "numbers as floats; labels of tokens are mixed with parts=True"
         )
 
 

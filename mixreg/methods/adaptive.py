@@ -19,6 +19,8 @@ network that is being trained (held fixed for it), which are at hand, and costs 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
@@ -75,8 +77,8 @@ class AdaptiveMixup(Criterion, nn.Module):
     def extended(self, net: nn.Module) -> nn.Module:
         return WithPolicy(net, self)
 
-    def forward(self, net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """The mean loss; x: n × … floating point, y: n integer labels or n × … targets."""
+    def forward(self, net: nn.Module, x: Any, y: Any = None) -> Tensor:
+        """The mean loss; x: n × … floating point, y: n integer labels or n × … targets, or one pair of both."""
         return Criterion.__call__(self, net, x, y)
 
     __call__ = nn.Module.__call__

@@ -14,11 +14,13 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from mixreg._support.fields import Keys
 from mixreg._support.random import uniform
+from mixreg.losses.target_trees import Classes
 from mixreg.methods import load_method
 from mixreg.methods.method import Augmentation, Method, Rows, Setting
+from mixreg.methods.pairing import unmixed_parts
 from mixreg.methods.recipe import Recipe
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
@@ -33,6 +35,8 @@ class Choice(Recipe, Augmentation):
         probabilities: of the methods, with commas; by default equal.
         probability: that a batch is changed at all.
         generator: random number generator; by default PyTorch's global one.
+        inputs: where a batch that is no pair holds x; y is at `targets`.
+        targets: the same of y.
     """
 
     name = "choice"
@@ -46,6 +50,8 @@ class Choice(Recipe, Augmentation):
         probabilities: Sequence[float] | None = None,
         probability: float = 1.0,
         generator: torch.Generator | None = None,
+        inputs: Keys | None = None,
+        targets: Keys | None = None,
     ) -> None:
         if not methods:
             raise ValueError("Choice needs at least one method to choose")
@@ -65,6 +71,8 @@ class Choice(Recipe, Augmentation):
             raise ValueError(f"probabilities must be {len(methods)} numbers of at least 0 that sum to 1, got {list(q)}")
         self.probabilities = [p / sum(q) for p in q]
         self.probability, self.generator = probability, generator
+        self.inputs, self.targets = inputs, targets
+        self.ignore_index = getattr(methods[0], "ignore_index", None)
 
     @classmethod
     def build(cls, setting: Setting) -> Method:
@@ -83,9 +91,9 @@ class Choice(Recipe, Augmentation):
         return cls(built, **given)  # type: ignore[arg-type]
 
     @property
-    def num_classes(self) -> int | None:  # type: ignore[override]
+    def num_classes(self) -> Classes:
         """That of the first method."""
-        found: int | None = getattr(self.methods[0], "num_classes", None)
+        found: Classes = getattr(self.methods[0], "num_classes", None)
         return found
 
     @property
@@ -97,14 +105,22 @@ class Choice(Recipe, Augmentation):
     def alpha(self, alpha: float) -> None:
         raise AttributeError("a choice has no alpha of its own: set that of one of its methods")
 
-    def draw(self, x: Any, y: Tensor, generator: torch.Generator | None = None) -> Rows:
+    def draw(self, x: Any, y: Any, generator: torch.Generator | None = None) -> Rows:
+        chosen = self._chosen(generator)
+        return (x, self._targets(x, y)) if chosen is None else chosen.draw(x, y, generator)
+
+    def draw_parts(self, x: Any, y: Any, generator: torch.Generator | None = None) -> tuple[Any, Any]:
+        chosen = self._chosen(generator)
+        return unmixed_parts(x, self._parts(x, y)) if chosen is None else chosen.draw_parts(x, y, generator)
+
+    def _chosen(self, generator: torch.Generator | None) -> Augmentation | None:
+        """The method of a batch; None for one that stays as it is."""
         place = float(uniform((), generator, torch.float64))
         if place >= self.probability:
-            return x, self._targets(x, y)
+            return None
         place = place / self.probability
         ends = list(accumulate(self.probabilities))
-        index = next((k for k, end in enumerate(ends) if place < end), len(ends) - 1)
-        return self.methods[index].draw(x, y, generator)
+        return self.methods[next((k for k, end in enumerate(ends) if place < end), len(ends) - 1)]
 
     def rule(self, moments: DataMoments) -> Rule | None:
         """The mixture of the methods' rules; None where one has none."""

@@ -16,14 +16,19 @@ corners, which boxes rarely reach: its rule has the map m as the share of inputs
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from mixreg._support.fields import Keys
 from mixreg._support.random import permutation
-from mixreg._support.structure import common_dtype, of_kind
-from mixreg.losses.targets import validate_num_classes
-from mixreg.methods.method import Augmentation, Rows
-from mixreg.methods.pairing import Pairing, is_chosen, mix
+from mixreg._support.structure import common_dtype, leaves, of_kind, rebuild
+from mixreg.losses.mixed_targets import MixedTargets
+from mixreg.losses.target_trees import Classes, validate_classes
+from mixreg.methods.method import Augmentation
+from mixreg.methods.pairing import Pairing, is_chosen, mix, paired, unmixed_parts
+from mixreg.methods.partners import Partners
 from mixreg.methods.recipe import Recipe
 from mixreg.prediction.rule import Rule
 from mixreg.theory.boxes import draw_boxes, own_share
@@ -35,11 +40,15 @@ class CutMix(Recipe, Augmentation):
 
     Args:
         alpha: in [0, ∞]; 0 cuts nothing.
-        num_classes: needed when targets are integer labels, which become soft labels.
+        num_classes: needed when targets are integer labels, which become soft labels; of several targets a tree.
         generator: random number generator; by default PyTorch's global one.
         per_sample: draw a box for every image, or one for the batch.
         probability: that an image gets a box (or the whole batch, if not `per_sample`), in [0, 1].
         label_smoothing: ε in [0, 1) of a smoothing towards the uniform label, before mixing.
+        partners: "uniform", "balanced" over classes, or a callable (y, generator) that gives the partner of each.
+        ignore_index: the class index (255, −100) that has no part in the loss: all its soft labels are 0.
+        inputs: where a batch that is no pair holds x; y is at `targets`.
+        targets: the same of y.
     """
 
     name = "cutmix"
@@ -49,32 +58,47 @@ class CutMix(Recipe, Augmentation):
     def __init__(
         self,
         alpha: float = 1.0,
-        num_classes: int | None = None,
+        num_classes: Classes = None,
         generator: torch.Generator | None = None,
         per_sample: bool = True,
         probability: float = 1.0,
         label_smoothing: float = 0.0,
+        partners: Partners = "uniform",
+        ignore_index: int | None = None,
+        inputs: Keys | None = None,
+        targets: Keys | None = None,
     ) -> None:
-        self.alpha, self.num_classes, self.generator = alpha, validate_num_classes(num_classes), generator
+        self.alpha, self.num_classes, self.generator = alpha, validate_classes(num_classes), generator
         self.per_sample, self.probability, self.label_smoothing = per_sample, probability, label_smoothing
+        self.partners, self.ignore_index = partners, ignore_index
+        self.inputs, self.targets = inputs, targets
 
-    def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
+    def draw(self, x: Tensor, y: Any, generator: torch.Generator | None = None) -> tuple[Tensor, Any]:
         """A batch with boxes of other images.
 
         x: n × … × height × width; y: n integer labels, n × … targets, or dense ones, … × height × width.
         """
+        return self._cut(x, y, generator, parts=False)
+
+    def draw_parts(self, x: Tensor, y: Any, generator: torch.Generator | None = None) -> tuple[Tensor, Any]:
+        return self._cut(x, y, generator, parts=True)
+
+    def _cut(self, x: Tensor, y: Any, generator: torch.Generator | None, parts: bool) -> tuple[Tensor, Any]:
         if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 3:
             given = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
             raise TypeError(f"CutMix takes floating-point images n × … × height × width, got {given}")
         if 0 in x.shape[-2:]:
             raise ValueError(f"CutMix takes images of at least one pixel, got shape {tuple(x.shape)}")
-        values = self._targets(x, y)
+        values = self._parts(x, y) if parts else self._targets(x, y)
+        for _, target in leaves(values, "y"):
+            _require_cuttable(target, x)
         n, height, width = x.shape[0], x.shape[-2], x.shape[-1]
         if self.alpha == 0 or n == 0:
-            return x.clone(), values.clone()
+            return unmixed_parts(x.clone(), values) if parts else (x.clone(), rebuild(values, torch.clone))
         count = n if self.per_sample else 1
         boxes = draw_boxes(count, self.alpha, height, width, generator)
-        partner = permutation(n, generator)
+        partner = self._drawn_partners(y, generator)
+        partner = permutation(n, generator) if partner is None else partner
         area = boxes.area()
         covers_most = 2 * area > height * width
         share = torch.where(covers_most, height * width - area, area).double() / (height * width)
@@ -83,16 +107,14 @@ class CutMix(Recipe, Augmentation):
         if self.probability < 1:
             is_cut = is_chosen(count, self.probability, generator)
             share, replaced = share * is_cut, replaced & is_cut.reshape(-1, 1, 1)
-        share, replaced = share.expand(n), replaced.expand(n, -1, -1)
-        mixed = _pasted(x, partner, replaced)
-        if values.ndim > 2 and values.shape[-2:] != x.shape[-2:]:
-            raise ValueError(
-                f"dense targets are cut with the images and must end with their height and width "
-                f"{tuple(x.shape[-2:])}, got targets of shape {tuple(y.shape)}"
-            )
-        if values.ndim > 2:
-            return mixed, _pasted(values, partner, replaced)
-        return mixed, mix(values, Pairing(partner, share.to(common_dtype(x))))
+        replaced, pairing = replaced.expand(n, -1, -1), Pairing(partner, share.expand(n).to(common_dtype(x)))
+
+        def cut(target: Tensor) -> Any:
+            if parts:
+                return _parts_of(target, pairing, replaced)
+            return _pasted(target, partner, replaced) if target.ndim > 2 else mix(target, pairing)
+
+        return _pasted(x, partner, replaced), rebuild(values, cut)
 
     def full_rule(self, moments: DataMoments) -> Rule:
         """A share for every pixel of images, and of dense targets, which are cut with them."""
@@ -113,3 +135,20 @@ def _pasted(x: Tensor, partner: Tensor, replaced: Tensor) -> Tensor:
     where = replaced.to(x.device).reshape(len(x), *[1] * (x.ndim - 3), *replaced.shape[1:])
     # x before its partners: the result has the memory format of the first.
     return of_kind(x, torch.where(where.logical_not(), x, x.index_select(0, partner.to(x.device))))
+
+
+def _require_cuttable(target: Tensor, x: Tensor) -> None:
+    if target.ndim > 2 and target.shape[-2:] != x.shape[-2:]:
+        raise ValueError(
+            f"dense targets are cut with the images and must end with their height and width "
+            f"{tuple(x.shape[-2:])}, got targets of shape {tuple(target.shape)}"
+        )
+
+
+def _parts_of(target: Tensor, pairing: Pairing, replaced: Tensor) -> MixedTargets:
+    """Dense targets have a map of zeros and ones for a share; others the area."""
+    mixed: MixedTargets = paired(target, pairing)
+    if target.ndim <= 2:
+        return mixed
+    where = replaced.to(target.device, pairing.share.dtype)
+    return mixed._replace(share=where.reshape(len(target), *[1] * (target.ndim - 3), *replaced.shape[1:]))

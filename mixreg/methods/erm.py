@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from mixreg.losses.target_trees import part_tree
 from mixreg.losses.targets import checked_values, validate_num_classes
 from mixreg.methods.method import Augmentation, Rows, WithMixupControl
+from mixreg.methods.pairing import unmixed_parts
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
 
@@ -27,6 +31,9 @@ class EmpiricalRisk(WithMixupControl, Augmentation):
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         return x, checked_values(x, y, self.num_classes)
+
+    def draw_parts(self, x: Any, y: Any, generator: torch.Generator | None = None) -> tuple[Any, Any]:
+        return unmixed_parts(x, part_tree(x, y))
 
     def rule(self, moments: DataMoments) -> Rule:
         """The identity."""

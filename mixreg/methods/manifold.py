@@ -23,11 +23,14 @@ from torch import Tensor, nn
 from mixreg._autodiff.layers import INPUT, changing_input, find_layer, first_layers
 from mixreg._autodiff.network import uncompiled, uncompiled_calls, unwrapped
 from mixreg._support.processes import world_size
-from mixreg._support.random import integers, uniform
+from mixreg._support.random import integers, stream, uniform
 from mixreg._support.structure import require_plain
+from mixreg.losses.mixed_targets import MixedTargets
 from mixreg.losses.targets import require_equally_many, to_values, validate_num_classes
+from mixreg.methods.call_forms import is_drawn, pair_of
 from mixreg.methods.method import Comparing, Method, Rows, Setting
-from mixreg.methods.pairing import Pairing, is_chosen, mix
+from mixreg.methods.pairing import Pairing, is_chosen, mix, paired
+from mixreg.methods.partners import Partners, UniformPartners, draw_partners
 from mixreg.methods.recipe import Recipe
 from mixreg.prediction.hidden import RescaledManifold, hidden_means
 from mixreg.prediction.rule import Rule
@@ -46,11 +49,13 @@ class ManifoldMixup(Recipe, Comparing):
         num_classes: needed when targets are integer labels, which become soft labels.
         generator: random number generator; by default PyTorch's global one.
         probability: that a sample is mixed, in [0, 1].
+        partners: "uniform", "balanced" over classes, or a callable (y, generator) that gives the partner of each.
     """
 
     name = "manifold"
     about = "Mixup of hidden layers (Verma et al., 2018)"
     options = ("layers", "probability")
+    num_classes: int | None
 
     def __init__(
         self,
@@ -59,6 +64,7 @@ class ManifoldMixup(Recipe, Comparing):
         num_classes: int | None = None,
         generator: torch.Generator | None = None,
         probability: float = 1.0,
+        partners: Partners = "uniform",
     ) -> None:
         if isinstance(layers, str):
             layers = [layer.strip() for layer in layers.split(",")]
@@ -66,7 +72,7 @@ class ManifoldMixup(Recipe, Comparing):
             raise ValueError("give at least one layer to mix at; '' is the input")
         self.layers = None if layers is None else list(layers)
         self.alpha, self.num_classes, self.generator = alpha, validate_num_classes(num_classes), generator
-        self.probability = probability
+        self.probability, self.partners = probability, partners
 
     @classmethod
     def build(cls, setting: Setting) -> Method:
@@ -86,42 +92,67 @@ class ManifoldMixup(Recipe, Comparing):
             find_layer(net, layer)
         return self.layers
 
-    def __call__(self, net: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, net: nn.Module, x: Any, y: Any = None, *, parts: bool = False) -> tuple[Tensor, Any]:
         """What the network makes of x with one layer mixed, and the targets it is to be compared with.
 
-        x: n × …, y: n integer labels or n × … targets.
+        Args:
+            net: the network.
+            x: n × …, one pair (x, y), or what `collate_fn` gave.
+            y: n integer labels or n × … targets.
+            parts: give `MixedTargets` (y, y_partner and the partner's share) in place of mixed targets.
         """
         if not isinstance(net, nn.Module):
             raise TypeError(f"ManifoldMixup mixes at the layers of a torch.nn.Module, got {type(net).__name__}")
         self.choose_layers(net)
-        return self.logits_and_targets(net, self.draw(x, y, self._current_generator()))
+        if y is None and is_drawn(x):
+            rows: Rows = tuple(x)
+        else:
+            rows = self._drawn(*pair_of(type(self).__name__, x, y), self._current_generator(), parts)
+        logits, mixed = self._mixed(net, rows)
+        return logits, mixed if parts else mixed.values()
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         """x, y, the layer, a number by which rows are paired, and the partner's share."""
+        return self._drawn(x, y, generator, parts=False)
+
+    def _drawn(self, x: Tensor, y: Tensor, generator: torch.Generator | None, parts: bool) -> Rows:
         if self.layers is None:
             raise ValueError("ManifoldMixup has no layers to choose from yet: call choose_layers(net)")
         if not isinstance(x, Tensor):
             raise TypeError(f"ManifoldMixup takes inputs of one tensor, got {type(x).__name__}")
         require_plain(x, "x")
-        values = self._smoothed(to_values(y, self.num_classes, x.dtype if x.is_floating_point() else None))
+        kind = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+        values = y if parts else self._smoothed(to_values(y, self.num_classes, kind))
         n, device = require_equally_many(len(x), values), x.device
         layer = integers(len(self.layers), (), generator, device).expand(n)
-        share = draw_smaller_part(self.alpha, (n,), generator, values.dtype)
+        share = draw_smaller_part(self.alpha, (n,), generator, values.dtype if values.is_floating_point() else kind)
         key = uniform((n,), generator, device=device)
         if self.probability < 1:
             share = share * is_chosen(n, self.probability, generator)
         return x, values, layer, key, share.to(device)
 
-    def logits_and_targets(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor]:
-        x, y, layer, key, share = rows
-        pairing = Pairing(key.argsort(), share)
+    def _pairing(self, rows: Rows) -> Pairing:
+        _, y, _, key, share = rows
+        if isinstance(self.partners, UniformPartners):
+            return Pairing(key.argsort(), share)
+        # Rows carry what their partners are drawn by: a process pairs its own.
+        partner = draw_partners(self.partners, y, stream("partners", str(float(key[0]))))
+        return Pairing(partner.to(share.device), share)
+
+    def _mixed(self, net: Any, rows: Rows) -> tuple[Tensor, MixedTargets]:
+        x, y, layer, _, _ = rows
+        pairing = self._pairing(rows)
         chosen = (self.layers or [INPUT])[int(layer[0])]
-        return mixed_outputs(net, chosen, x, pairing), mix(y, pairing)
+        return mixed_outputs(net, chosen, x, pairing), paired(y, pairing)
+
+    def logits_and_targets(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor]:
+        logits, mixed = self._mixed(net, rows)
+        return logits, mixed.values()
 
     def shown(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """With the input as the layer: the mixed batch."""
-        x, y, _, key, share = rows
-        pairing = Pairing(key.argsort(), share)
+        x, y, *_ = rows
+        pairing = self._pairing(rows)
         return mix(x, pairing), mix(y, pairing)
 
     def full_rule(self, moments: DataMoments) -> Rule | None:
@@ -134,7 +165,9 @@ class ManifoldMixup(Recipe, Comparing):
         return {_HIDDEN + layer: mean for layer, mean in found.items()}
 
     def predictor(self, net: nn.Module, moments: DataMoments, further: Mapping[str, Tensor] | None = None) -> nn.Module:
-        """The network with Mixup's rule at each of its layers, averaged."""
+        """The network with Mixup's rule at each of its layers, averaged; as it is with partners of another choice."""
+        if not isinstance(self.partners, UniformPartners):
+            return super().predictor(net, moments, further)
         hidden = {k.removeprefix(_HIDDEN): mean for k, mean in (further or {}).items() if k.startswith(_HIDDEN)}
         return RescaledManifold(net, self.alpha, hidden, moments.y_mean, self.probability)
 

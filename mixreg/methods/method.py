@@ -23,8 +23,12 @@ from torch import Generator, Tensor, nn
 from torch.utils.data import default_collate
 
 from mixreg._autodiff.network import Network
+from mixreg._support.fields import Keys, placed, replaced, taken
 from mixreg._support.random import Random
-from mixreg.losses import AnyLoss, cross_entropy, sample_losses
+from mixreg.losses import AnyLoss, WeightedCrossEntropy, cross_entropy, sample_losses
+from mixreg.losses.mixed_targets import MixedTargets
+from mixreg.losses.pair_cross_entropy import pair_cross_entropy
+from mixreg.methods.call_forms import is_drawn, pair_of
 from mixreg.prediction.rescaled import Rescaled
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
@@ -91,6 +95,10 @@ class Method(Random):
         """The inputs and targets that the loss compares: what the network learns from."""
         return rows[0], rows[1]
 
+    def collate_fn(self, samples: list[Any]) -> Any:
+        """Collate (x, y) samples and draw all that is random, for a call with the network and what this gives."""
+        return self.draw(*pair_of(type(self).__name__, default_collate(samples), None), self._current_generator())
+
     def rule(self, moments: DataMoments) -> Rule | None:
         """The prediction rule: what `shown` keeps of a sample on average; None where it is not one map."""
         return None
@@ -129,9 +137,17 @@ def require_mean(x_mean: Any) -> Tensor:
 class Criterion(Method):
     """A method that is a loss of the network: `method(net, x, y).backward()`."""
 
-    def __call__(self, net: Network, x: Tensor, y: Tensor) -> Tensor:
-        """The mean loss of a batch; x: n × … floating point, y: n integer labels or n × … targets."""
-        return self.losses(net, self.draw(x, y, self._current_generator())).mean()
+    def __call__(self, net: Network, x: Any, y: Any = None) -> Tensor:
+        """The mean loss of a batch.
+
+        Args:
+            net: the network.
+            x: n × … floating point, one pair (x, y), or what `collate_fn` gave.
+            y: n integer labels or n × … targets.
+        """
+        is_ready = y is None and is_drawn(x)
+        rows = tuple(x) if is_ready else self.draw(*pair_of(type(self).__name__, x, y), self._current_generator())
+        return self.losses(net, rows).mean()
 
 
 class WithAlpha(Method):
@@ -169,7 +185,7 @@ class WithMixupControl(WithAlpha):
 class Comparing(WithAlpha):
     """A method that compares what the network makes of its rows with targets, by its `loss`."""
 
-    def logits_and_targets(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor]:
+    def logits_and_targets(self, net: Any, rows: Rows) -> tuple[Tensor, Any]:
         """What the network makes of rows, and what it is compared with."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it compares")
 
@@ -177,7 +193,10 @@ class Comparing(WithAlpha):
         logits, targets = self.logits_and_targets(net, rows)
         return self._compared(targets, logits)
 
-    def _compared(self, targets: Tensor, logits: Tensor) -> Tensor:
+    def _compared(self, targets: Any, logits: Tensor) -> Tensor:
+        if isinstance(targets, MixedTargets):
+            weight = self.loss.weights if isinstance(self.loss, WeightedCrossEntropy) else None
+            return pair_cross_entropy(logits, targets, weight)
         # Cross-entropy also takes dense outputs, n × c × ….
         is_dense = self.loss == "cross_entropy"
         return cross_entropy(targets, logits) if is_dense else sample_losses(self.loss, targets, logits)
@@ -190,36 +209,58 @@ class Comparing(WithAlpha):
 
 
 class Augmentation(Comparing):
-    """A method that changes (x, y), and compares what the network makes of the one with the other."""
+    """A method that changes (x, y), and compares what the network makes of the one with the other.
 
-    def __call__(self, x: Any, y: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Change one batch, given as `x, y` or as one pair."""
-        x, y = self.draw(*self._pair(x, y), self._current_generator())
+    Attributes:
+        inputs, targets: where a batch that is not a pair holds them: keys of a dict or places of a tuple, one or
+            several of each; all else is passed on.
+    """
+
+    inputs: Keys | None = None
+    targets: Keys | None = None
+
+    def __call__(self, x: Any, y: Any = None, *, parts: bool = False) -> Any:
+        """Change one batch, given as `x, y`, as one pair, or as one batch that `inputs` and `targets` say how to read.
+
+        Args:
+            x: n × … floating point, or what the method takes.
+            y: n × … targets.
+            parts: give `MixedTargets` (y, y_partner and the partner's share) in place of mixed targets.
+        """
+        return self._called(x, y, lambda x, y: self._changed(x, y, self._current_generator(), parts))
+
+    def _changed(self, x: Any, y: Any, generator: Generator | None, parts: bool) -> tuple[Any, Any]:
+        x, y = self.draw_parts(x, y, generator) if parts else self.draw(x, y, generator)
         return x, y
 
-    def _pair(self, x: Any, y: Any) -> tuple[Any, Any]:
-        if y is not None:
-            return x, y
-        if not isinstance(x, (tuple, list)) or len(x) != 2:
-            raise TypeError(f"{type(self).__name__} takes x and y, or one (x, y) pair, got a single {type(x).__name__}")
-        return x[0], x[1]
+    def draw_parts(self, x: Any, y: Any, generator: Generator | None = None) -> tuple[Any, Any]:
+        """What `draw` draws, with `MixedTargets` for each target."""
+        raise TypeError(f"what {type(self).__name__} makes of targets are no pairs: it has no parts")
 
-    def collate_fn(self, samples: list[Any]) -> tuple[Any, Tensor]:
-        """Collate (x, y) samples and change them: `DataLoader(..., collate_fn=method.collate_fn)`."""
-        return self(*self._collated(samples))
+    def _called(self, x: Any, y: Any, change: Callable[[Any, Any], tuple[Any, Any]]) -> Any:
+        if y is not None or (self.inputs is None and self.targets is None):
+            return change(*pair_of(type(self).__name__, x, y))
+        inputs, targets = (0 if self.inputs is None else self.inputs), (1 if self.targets is None else self.targets)
+        changed = change(taken(x, inputs), taken(x, targets))
+        return replaced(x, dict(placed(inputs, changed[0])) | dict(placed(targets, changed[1])))
+
+    def collate_fn(self, samples: list[Any]) -> Any:
+        """Collate samples and change them: `DataLoader(..., collate_fn=method.collate_fn)`."""
+        return self(self._collated(samples))
 
     def _collated(self, samples: list[Any]) -> Any:
-        if not all(isinstance(sample, (tuple, list)) and len(sample) == 2 for sample in samples):
+        is_pair = self.inputs is None and self.targets is None
+        if is_pair and not all(isinstance(sample, (tuple, list)) and len(sample) == 2 for sample in samples):
             name = type(self).__name__
             raise TypeError(
-                f"{name}.collate_fn expects samples that are (x, y) pairs; for others call {name} in a collate "
-                "function of your own"
+                f"{name}.collate_fn expects samples that are (x, y) pairs; say where others hold them with inputs= and "
+                f"targets=, or call {name} in a collate function of your own"
             )
         return default_collate(samples)
 
-    def logits_and_targets(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor]:
-        x, y = rows
-        return net(x), y
+    def logits_and_targets(self, net: Any, rows: Rows) -> tuple[Tensor, Any]:
+        x, *targets = rows
+        return net(x), targets[0] if len(targets) == 1 else MixedTargets(*targets)
 
 
 class WithMoments(Augmentation):

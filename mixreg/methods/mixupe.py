@@ -28,6 +28,7 @@ from mixreg.losses import SampleLoss, resolve, sample_losses
 from mixreg.losses.targets import validate_num_classes
 from mixreg.methods.method import Criterion, Method, Rows, Setting, WithMixupRule, require_mean
 from mixreg.methods.pairing import mixed_copy
+from mixreg.methods.partners import Partners
 from mixreg.methods.recipe import Recipe
 from mixreg.theory.modified import fitted_mean
 
@@ -43,6 +44,7 @@ class MixupE(Recipe, WithMixupRule, Criterion):
         loss: a name or a differentiable callable on one sample.
         generator: random number generator; by default PyTorch's global one.
         probability: that a sample is mixed, in [0, 1].
+        partners: "uniform", "balanced" over classes, or a callable (y, generator) that gives the partner of each.
     """
 
     name = "mixupe"
@@ -58,7 +60,9 @@ class MixupE(Recipe, WithMixupRule, Criterion):
         loss: str | SampleLoss = "cross_entropy",
         generator: torch.Generator | None = None,
         probability: float = 1.0,
+        partners: Partners = "uniform",
     ) -> None:
+        self.partners = partners
         self.alpha, self.probability = alpha, probability
         self.x_mean, self.weight, self.loss = require_mean(x_mean), require_weight(weight), loss
         self.num_classes, self.generator = validate_num_classes(num_classes), generator
@@ -75,7 +79,8 @@ class MixupE(Recipe, WithMixupRule, Criterion):
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         """The data as values and what Mixup makes of it: `Mixed`."""
-        return mixed_copy(x, self._targets(x, y), self.alpha, generator, self.probability)
+        values, partner = self._targets(x, y), self._drawn_partners(y, generator)
+        return mixed_copy(x, values, self.alpha, generator, self.probability, partner)
 
     def shown(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """The mixed batch."""

@@ -12,7 +12,7 @@ and inputs that need gradients take one gather and one `lerp`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +20,8 @@ from torch.autograd import forward_ad
 
 from mixreg._support.memory import WORTHWHILE_BYTES
 from mixreg._support.random import permutation, uniform
-from mixreg._support.structure import common_dtype, of_kind
+from mixreg._support.structure import common_dtype, leaves, of_kind, rebuild
+from mixreg.losses.mixed_targets import MixedTargets
 from mixreg.theory.numerics import draw_smaller_part
 
 # Per-sample elements from which a loop of single-sample `lerp`s beats gather + `lerp` on a CPU
@@ -42,13 +43,16 @@ def draw_pairing(
     generator: torch.Generator | None = None,
     dtype: torch.dtype | None = None,
     probability: float = 1.0,
+    partner: Tensor | None = None,
 ) -> Pairing:
-    """A random permutation of n samples and the partner's share for each (one for all if not `per_sample`).
+    """Partners of n samples and the partner's share for each (one for all if not `per_sample`).
+
+    By default a random permutation; `partner` (n) if it was drawn otherwise.
 
     With a `probability` below 1, samples (or the batch) are mixed so often and otherwise left alone: a share of 0.
     On the device of the generator: the numbers do not depend on where the data is.
     """
-    partner = permutation(n, generator)
+    partner = permutation(n, generator) if partner is None else partner
     dtype = dtype or torch.get_default_dtype()
     count = n if per_sample else 1
     share = draw_smaller_part(alpha, (count,), generator, dtype)
@@ -72,10 +76,16 @@ class Mixed(NamedTuple):
 
 
 def mixed_copy(
-    x: Tensor, y: Tensor, alpha: float, generator: torch.Generator | None, probability: float = 1.0
+    x: Tensor,
+    y: Tensor,
+    alpha: float,
+    generator: torch.Generator | None,
+    probability: float = 1.0,
+    partner: Tensor | None = None,
 ) -> Mixed:
-    """Both beside each other; x: n × … floating point, y: n × … values."""
-    pairing = draw_pairing(len(x), alpha, generator=generator, dtype=common_dtype(x), probability=probability)
+    """Both beside each other; x: n × … floating point, y: n × … values, partner: n if it is not a permutation."""
+    kind = common_dtype(x)
+    pairing = draw_pairing(len(x), alpha, True, generator, kind, probability, partner)
     return Mixed(x, y, mix(x, pairing), mix(y, pairing))
 
 
@@ -99,7 +109,12 @@ def _mix(x: Tensor, pairing: Pairing, inplace: bool, allocate: Callable[[Tensor]
         return _mix(x.permute(0, 2, 3, 1), pairing, inplace, allocate).permute(0, 3, 1, 2)
     if x.is_cpu and not torch.compiler.is_compiling() and not _is_differentiated(x):
         if x.shape[1:].numel() >= LOOP_FROM_ELEMENTS:
-            return _mix_along_cycles_(x, pairing) if inplace else _mix_samples(x, pairing, allocate(x))
+            if not inplace:
+                return _mix_samples(x, pairing, allocate(x))
+            if len(set(pairing.partner.tolist())) == len(x):
+                return _mix_along_cycles_(x, pairing)
+            # Somebody's partner is another's, too: all are taken before any is overwritten.
+            return x.copy_(_mix_samples(x, pairing, torch.empty_like(x)))
         if pairing.share.dtype == x.dtype and x.is_contiguous() and x.numel() > 0:
             return _mix_gathered(x, pairing, inplace, allocate)
     index, share = (t.to(x.device) for t in pairing)
@@ -154,6 +169,55 @@ def _mix_along_cycles_(x: Tensor, pairing: Pairing) -> Tensor:
             samples[i].lerp_(first if j == start else samples[j], share[i])
             i = j
     return x
+
+
+def mix_tree(
+    x: Any, pairing: Pairing, inplace: bool = False, allocate: Callable[[Tensor], Tensor] = torch.empty_like
+) -> Any:
+    """All tensors of x mixed alike; a tensor that occurs twice is mixed once.
+
+    Integers and booleans are no numbers to mix. Masks (booleans, and integers under a key that ends with "mask") are
+    joined: what either of both has, where the partner has a share. All others, ids and lengths, stay the sample's own.
+    """
+    if isinstance(x, Tensor):
+        return mix(x, pairing, inplace, allocate)
+    mixed: dict[int, Tensor] = {}
+
+    def mixed_once(name: str, tensor: Tensor) -> Tensor:
+        if id(tensor) not in mixed:
+            if tensor.is_floating_point():
+                mixed[id(tensor)] = mix(tensor, pairing, inplace, allocate)
+            elif tensor.dtype == torch.bool or name.endswith(("mask']", 'mask"]')):
+                mixed[id(tensor)] = _joined(tensor, pairing)
+            else:
+                mixed[id(tensor)] = tensor
+        return mixed[id(tensor)]
+
+    in_order = iter([mixed_once(name, tensor) for name, tensor in leaves(x)])
+    return rebuild(x, lambda _: next(in_order))
+
+
+def paired(y: Any, pairing: Pairing) -> Any:
+    """Targets as their parts, `MixedTargets` for each of y."""
+
+    def parts(target: Tensor) -> MixedTargets:
+        index, share = (t.to(target.device) for t in pairing)
+        return MixedTargets(target, of_kind(target, target.index_select(0, index)), share)
+
+    return rebuild(y, parts)
+
+
+def unmixed_parts(x: Any, y: Any) -> tuple[Any, Any]:
+    """x as it is, and the parts of targets of which nothing is mixed."""
+    n = len(y if isinstance(y, Tensor) else next(leaves(y))[1])
+    return x, paired(y, Pairing(torch.arange(n), torch.zeros(n, dtype=common_dtype(x))))
+
+
+def _joined(mask: Tensor, pairing: Pairing) -> Tensor:
+    """The union of each mask and its partner's, n × …."""
+    index, share = (t.to(mask.device) for t in pairing)
+    has_share = (share > 0).reshape(-1, *[1] * (mask.ndim - 1))
+    return of_kind(mask, torch.maximum(mask, mask.index_select(0, index) * has_share))
 
 
 def mix_one_hot_(one_hot: Tensor, labels: Tensor, pairing: Pairing) -> Tensor:

@@ -24,9 +24,11 @@ import torch
 from torch import Tensor
 
 from mixreg._support.structure import common_dtype
+from mixreg.losses.mixed_targets import MixedTargets
 from mixreg.losses.targets import validate_num_classes
 from mixreg.methods.method import Augmentation, Rows
-from mixreg.methods.pairing import draw_pairing, mix
+from mixreg.methods.pairing import Pairing, draw_pairing, mix, paired
+from mixreg.methods.partners import Partners
 from mixreg.methods.recipe import Recipe
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
@@ -50,6 +52,7 @@ class PartialMixup(Recipe, Augmentation):
         generator: random number generator; by default PyTorch's global one.
         probability: that a sample is mixed, in [0, 1].
         label_smoothing: ε in [0, 1) of a smoothing towards the uniform label, before mixing.
+        partners: "uniform", "balanced" over classes, or a callable (y, generator) that gives the partner of each.
     """
 
     def __init__(
@@ -60,23 +63,36 @@ class PartialMixup(Recipe, Augmentation):
         generator: torch.Generator | None = None,
         probability: float = 1.0,
         label_smoothing: float = 0.0,
+        partners: Partners = "uniform",
     ) -> None:
         if parts not in PARTS:
             raise ValueError(f"unknown parts {parts!r}; known are {', '.join(PARTS)}")
         self.parts, self.alpha = parts, alpha
         self.num_classes, self.generator = validate_num_classes(num_classes), generator
-        self.probability, self.label_smoothing = probability, label_smoothing
+        self.probability, self.label_smoothing, self.partners = probability, label_smoothing, partners
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
+        x, mixed = self._drawn(x, y, self._targets(x, y), generator)
+        return x, mixed.values()
+
+    def draw_parts(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, MixedTargets]:
+        return self._drawn(x, y, self._parts(x, y), generator)
+
+    def _drawn(
+        self, x: Tensor, y: Tensor, values: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, MixedTargets]:
         mixes_inputs, outputs = PARTS[self.parts]
-        values, kind, p = self._targets(x, y), common_dtype(x), self.probability
-        pairing = draw_pairing(len(x), self.alpha, generator=generator, dtype=kind, probability=p)
+        pairing = self._pairing(x, y, generator)
         mixed = mix(x, pairing) if mixes_inputs else x.clone()
         if outputs == "own":
-            return mixed, values.clone()
+            pairing = Pairing(torch.arange(len(x)), torch.zeros_like(pairing.share))
         if outputs == "independent":
-            pairing = draw_pairing(len(x), self.alpha, generator=generator, dtype=kind, probability=p)
-        return mixed, mix(values, pairing)
+            pairing = self._pairing(x, y, generator)
+        return mixed, paired(values, pairing)
+
+    def _pairing(self, x: Tensor, y: Tensor, generator: torch.Generator | None) -> Pairing:
+        partner = self._drawn_partners(y, generator)
+        return draw_pairing(len(x), self.alpha, True, generator, common_dtype(x), self.probability, partner)
 
     def full_rule(self, moments: DataMoments) -> Rule:
         """A share for what is mixed, all of the rest."""

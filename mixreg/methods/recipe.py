@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Generator, Tensor
 
 from mixreg._support.numbers import require_probability
-from mixreg.losses.targets import checked_values
+from mixreg._support.structure import rebuild
+from mixreg.losses.target_trees import part_tree, value_tree
 from mixreg.methods.method import Method
+from mixreg.methods.partners import UniformPartners, draw_partners, partner_means, resolve_partners
 from mixreg.prediction.rule import Rule
 from mixreg.regularisers.label_smoothing import smooth_uniformly
 from mixreg.theory.moments import DataMoments
@@ -25,12 +27,16 @@ class Recipe(Method):
     Attributes:
         probability: that a sample (or a batch) is mixed, in [0, 1].
         label_smoothing: ε in [0, 1) of the smoothing before.
+        partners: who is mixed with whom; see `mixreg.methods.partners`.
+        ignore_index: the class index that has no part in the loss, if there is one.
     """
 
     # Whether inputs may be tuples, lists and dicts of tensors.
     takes_trees: ClassVar[bool] = False
 
-    num_classes: int | None
+    num_classes: Any  # of one target an integer or None, see `mixreg.losses.target_trees`
+    ignore_index: int | None = None
+    _partners: Any = UniformPartners()
     _probability: float = 1.0
     _label_smoothing: float = 0.0
 
@@ -54,29 +60,63 @@ class Recipe(Method):
     def label_smoothing(self, label_smoothing: float) -> None:
         self._label_smoothing = require_probability(label_smoothing, "label_smoothing")
 
-    def _targets(self, x: Any, y: Tensor) -> Tensor:
-        """Checked targets as values, smoothed if asked: n × …."""
+    @property
+    def partners(self) -> Any:
+        """What draws partners."""
+        return self._partners
+
+    @partners.setter
+    def partners(self, partners: Any) -> None:
+        self._partners = resolve_partners(partners)
+
+    def _drawn_partners(self, y: Any, generator: Generator | None) -> Tensor | None:
+        """n partners; None for a random permutation. y: as it was given."""
+        return None if isinstance(self._partners, UniformPartners) else draw_partners(self._partners, y, generator)
+
+    def _require_takeable(self, x: Any) -> None:
         if not self.takes_trees and not isinstance(x, Tensor):
             raise TypeError(f"{type(self).__name__} takes inputs of one tensor, got {type(x).__name__}")
-        return self._smoothed(checked_values(x, y, self.num_classes))
+
+    def _targets(self, x: Any, y: Any) -> Any:
+        """Checked targets as values, smoothed if asked: n × …, or a tree of such."""
+        self._require_takeable(x)
+        values = value_tree(x, y, self.num_classes, self.ignore_index)
+        return rebuild(values, self._smoothed) if self.label_smoothing else values
+
+    def _parts(self, x: Any, y: Any) -> Any:
+        """Checked targets as they are."""
+        self._require_takeable(x)
+        return part_tree(x, y, self.label_smoothing)
 
     def _smoothed(self, values: Tensor) -> Tensor:
         if not self.label_smoothing:
             return values
         if values.ndim < 2:
             raise ValueError(f"label_smoothing is for classes, got targets of shape {tuple(values.shape)}")
+        if self.ignore_index is not None:
+            raise ValueError("labels that are ignored are not smoothed before mixing: give label_smoothing to the loss")
         return smooth_uniformly(values, values.shape[1], self.label_smoothing)
 
     def _shown_recipe(self) -> list[str]:
         """What differs from always and unsmoothed, for a representation."""
         given = {"probability": (self.probability, 1), "label_smoothing": (self.label_smoothing, 0)}
-        return [f"{name}={value}" for name, (value, usual) in given.items() if value != usual]
+        shown = [f"{name}={value}" for name, (value, usual) in given.items() if value != usual]
+        is_usual = isinstance(self._partners, UniformPartners)
+        return shown if is_usual else [*shown, f"partners={self._partners!r}"]
 
     def full_rule(self, moments: DataMoments) -> Rule | None:
         """The rule of the method where it is always applied; by default that of the bases after this one."""
         return super().rule(moments)
 
     def rule(self, moments: DataMoments) -> Rule | None:
-        """That of the method, applied with the probability, with the mean of smoothed labels."""
-        rule = self.full_rule(moments)
-        return None if rule is None else rule.applied(self.probability).smoothed(self.label_smoothing)
+        """That of the method with the means of its partners, applied with the probability, with smoothed labels.
+
+        None where partners depend on whose they are.
+        """
+        means = partner_means(self._partners, moments)
+        rule = None if means is None else self.full_rule(moments)
+        if rule is None or means is None:
+            return None
+        if not isinstance(self._partners, UniformPartners):
+            rule = Rule(rule.x_share, rule.y_share, *means)
+        return rule.applied(self.probability).smoothed(self.label_smoothing)

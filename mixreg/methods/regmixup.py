@@ -17,6 +17,7 @@ from mixreg.losses import SampleLoss, sample_losses
 from mixreg.losses.targets import validate_num_classes
 from mixreg.methods.method import Criterion, Rows, WithMixupRule
 from mixreg.methods.pairing import mixed_copy
+from mixreg.methods.partners import Partners
 from mixreg.methods.recipe import Recipe
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
@@ -32,6 +33,7 @@ class RegMixup(Recipe, WithMixupRule, Criterion):
         loss: a name or a callable on one sample.
         generator: random number generator; by default PyTorch's global one.
         probability: that a sample of the mixed part is mixed, in [0, 1].
+        partners: "uniform", "balanced" over classes, or a callable (y, generator) that gives the partner of each.
     """
 
     name = "regmixup"
@@ -46,13 +48,16 @@ class RegMixup(Recipe, WithMixupRule, Criterion):
         loss: str | SampleLoss = "cross_entropy",
         generator: torch.Generator | None = None,
         probability: float = 1.0,
+        partners: Partners = "uniform",
     ) -> None:
+        self.partners = partners
         self.alpha, self.weight, self.probability = alpha, require_weight(weight), probability
         self.num_classes, self.loss, self.generator = validate_num_classes(num_classes), loss, generator
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         """The data as values and what Mixup makes of it: `Mixed`."""
-        return mixed_copy(x, self._targets(x, y), self.alpha, generator, self.probability)
+        values, partner = self._targets(x, y), self._drawn_partners(y, generator)
+        return mixed_copy(x, values, self.alpha, generator, self.probability, partner)
 
     def shown(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """The mean of what both parts show, as the loss weighs them."""

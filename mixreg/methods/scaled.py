@@ -10,13 +10,15 @@ Beta(α + 1, α) is Beta(α, α) seen by size: of λ and 1 − λ take the first
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from mixreg._support.random import permutation, uniform
 from mixreg.losses.targets import validate_num_classes
 from mixreg.methods.method import Augmentation, Method, Rows, Setting, require_mean
-from mixreg.methods.pairing import is_chosen
+from mixreg.methods.pairing import is_chosen, unmixed_parts
 from mixreg.methods.recipe import Recipe
 from mixreg.prediction.rule import Rule
 from mixreg.theory.modified import fitted_mean
@@ -67,8 +69,15 @@ class ScaledMixup(Recipe, Augmentation):
 
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         values = self._targets(x, y)
+        return self._spread(x, generator), values.clone()
+
+    def draw_parts(self, x: Tensor, y: Any, generator: torch.Generator | None = None) -> tuple[Any, Any]:
+        values = self._parts(x, y)
+        return unmixed_parts(self._spread(x, generator), values)
+
+    def _spread(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
         if self.alpha == 0:
-            return x.clone(), values.clone()
+            return x.clone()
         n = len(x)
         partner = permutation(n, generator, x.device)
         lam = draw_beta(self.alpha, (n,), generator, torch.float64)
@@ -78,7 +87,7 @@ class ScaledMixup(Recipe, Augmentation):
             weight = weight * is_chosen(n, self.probability, generator)
         weight = weight.to(x.dtype).to(x.device).reshape(-1, *[1] * (x.ndim - 1))
         mean = fitted_mean(self.x_mean.to(x.device), x, "x_mean")
-        return x + weight * (x.index_select(0, partner) - mean), values.clone()
+        return x + weight * (x.index_select(0, partner) - mean)
 
     def full_rule(self, moments: DataMoments) -> Rule:
         """The identity: nothing is shrunk."""

@@ -178,9 +178,12 @@ def shrink_tree(x: Any, means: Mapping[str, Tensor], share: Share) -> Any:
     if named.keys() != means.keys():
         raise ValueError(f"the means are those of {list(means)}, but the input holds {list(named)}")
     for name, tensor in named.items():
-        if not tensor.is_floating_point():
+        # Ids, lengths and masks have no mean, and are passed on.
+        if not tensor.is_floating_point() and means[name].numel():
             raise TypeError(f"{name} has dtype {tensor.dtype}; convert and normalise it as in training first")
-    shrunk = (shrink(tensor, means[name], share) for name, tensor in named.items())
+    shrunk = (
+        shrink(tensor, means[name], share) if tensor.is_floating_point() else tensor for name, tensor in named.items()
+    )
     return rebuild(x, lambda _: next(shrunk))
 
 

@@ -24,16 +24,10 @@ from torch import Tensor
 
 from mixreg._support.processes import gather_objects, sum_over_processes, world_size
 from mixreg._support.structure import leaves
-from mixreg._support.tensor_files import load_tensors, save_tensors
-from mixreg.losses.targets import (
-    is_class_index,
-    require_labels_in_range,
-    to_values,
-    validate_num_classes,
-    validate_pairs,
-    validate_targets,
-)
-from mixreg.theory.sample_layout import SampleLayout, layout_of
+from mixreg._support.tensor_files import read_from, save_tensors
+from mixreg.losses.targets import to_values, validate_num_classes, validate_pairs, validate_targets
+from mixreg.theory.class_means import ClassMeans
+from mixreg.theory.sample_layout import SampleLayout, layout_of, numbers_of
 from mixreg.theory.scatter import (
     DenseScatter,
     LowRankScatter,
@@ -41,6 +35,7 @@ from mixreg.theory.scatter import (
     centred_sums,
     checked_tensor,
     mean_sample,
+    mean_target,
     no_scatter,
     scatter_from,
 )
@@ -58,9 +53,16 @@ class DataMoments:
         num_classes: c; needed when targets are integer labels.
         covariance: also keep the (d + c) × (d + c) covariance.
         rank: for many coordinates, keep it with this rank plus a diagonal instead (`low_rank`).
+        by_class: keep the means of every class (`balanced_means`); by default where they are few numbers.
     """
 
-    def __init__(self, num_classes: int | None = None, covariance: bool = False, rank: int | None = None) -> None:
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        covariance: bool = False,
+        rank: int | None = None,
+        by_class: bool | None = None,
+    ) -> None:
         self.num_classes = validate_num_classes(num_classes)
         if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int) or rank < 1 or not covariance):
             raise ValueError(f"rank must be an integer of at least 1, of a covariance that is kept, got {rank!r}")
@@ -71,6 +73,7 @@ class DataMoments:
         self._mean = torch.zeros(0, dtype=torch.float64)
         self._scatter: Scatter | None = None
         self._layout: SampleLayout | None = None
+        self._classes = ClassMeans(num_classes, by_class)
         # What others have computed from the covariances, for as long as these stay what they are.
         self._derived: dict[str, Any] = {}
 
@@ -104,8 +107,7 @@ class DataMoments:
         cls, x_mean: Tensor, y_mean: Tensor, num_classes: int | None = None, count: float = 1
     ) -> DataMoments:
         """Moments without covariances from means known otherwise; x_mean, y_mean: of one sample's shape."""
-        moments = cls(num_classes)
-        one = cls(num_classes=None)
+        moments, one = cls(num_classes, by_class=False), cls()
         one.update(x_mean.unsqueeze(0).double(), y_mean.unsqueeze(0).double())
         one.num_classes, one.count = num_classes, count
         return moments.merge(one)
@@ -116,7 +118,7 @@ class DataMoments:
         n = validate_pairs(x, y)
         if n == 0:
             return
-        tensors = [t.detach() for _, t in leaves(x)]
+        tensors = [numbers_of(t.detach()) for _, t in leaves(x)]
         device = tensors[0].device
         if self.covariance or weights is not None:
             values = to_values(y.detach(), self.num_classes)
@@ -125,16 +127,10 @@ class DataMoments:
             if group.total > 0:
                 self._join(*group, layout_of(x, values.shape[1:], self._layout))
         else:
-            y_mean = self._target_mean(y.detach())
+            y_mean = mean_target(y.detach(), self.num_classes)
             mean = torch.cat([m.to(device).flatten() for m in [*map(mean_sample, tensors), y_mean]])
             self._join(n, mean, None, layout_of(x, y_mean.shape, self._layout))
-
-    def _target_mean(self, y: Tensor) -> Tensor:
-        """The mean target, without the n × c one-hot matrix where there is a shorter way."""
-        if is_class_index(y) and y.ndim == 1 and self.num_classes is not None:
-            require_labels_in_range(y, self.num_classes)
-            return torch.bincount(y.long(), minlength=self.num_classes).double() / y.shape[0]
-        return to_values(y, self.num_classes).mean(0, dtype=torch.float64)
+        self._classes = self._classes.with_batch(tensors, y.detach(), weights)
 
     def merge(self, other: DataMoments) -> DataMoments:
         """Join `other` into this one (and return it): as if its samples had been seen here too."""
@@ -143,7 +139,13 @@ class DataMoments:
         self._require_same_settings(other.num_classes, other.covariance, other.rank)
         if other.count:
             self._join(other.count, other._mean, other._scatter, other._known)
+            self._classes = self._classes.joined(other._classes)
         return self
+
+    def balanced_means(self) -> tuple[Any, Tensor]:
+        """The means of x and y if every class that was seen counts alike: of partners drawn balanced over classes."""
+        z = self._classes.balanced()
+        return self._known.x_of(z), self._known.y_of(z)
 
     def _join(self, count: float, mean: Tensor, scatter: Scatter | None, layout: SampleLayout) -> None:
         """Take in a group of samples by the rule of the module's head."""
@@ -187,6 +189,7 @@ class DataMoments:
         if self._scatter is not None:
             self._scatter = self._scatter.of_processes(self._mean - mean, self.count)
         self._mean, self.count = mean, total
+        self._classes = self._classes.of_processes()
         self._derived = {}
         return self
 
@@ -207,7 +210,8 @@ class DataMoments:
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], record: dict[str, Any]) -> DataMoments:
         """What `to_tensors` gave."""
-        moments, count = cls(record["num_classes"], record["covariance"], record.get("rank")), record["count"]
+        # Means of classes are not kept in files.
+        moments, count = cls(record["num_classes"], record["covariance"], record.get("rank"), False), record["count"]
         if isinstance(count, bool) or not isinstance(count, (int, float)) or not 0 <= count < math.inf:
             raise ValueError(f"the number of samples must be a number of at least 0, got {count!r}")
         if count:
@@ -226,11 +230,7 @@ class DataMoments:
     @classmethod
     def load(cls, path: str | Path) -> DataMoments:
         """Read what `save` wrote; a file that is broken or of another kind raises a ValueError that names it."""
-        tensors, record = load_tensors(Path(path))
-        try:
-            return cls.from_tensors(tensors, record)
-        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"{path} does not hold moments: {error}") from error
+        return read_from(Path(path), "moments", cls.from_tensors)
 
     def _start_like(self, layout: SampleLayout, device: torch.device | str = "cpu") -> None:
         self._layout = layout

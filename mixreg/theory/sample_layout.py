@@ -63,5 +63,10 @@ def layout_of(x: Any, y_shape: torch.Size, like: SampleLayout | None) -> SampleL
     is_known = like is not None and isinstance(x, Tensor) and isinstance(like.x, Tensor) and x.shape[1:] == like.x.shape
     if like is not None and is_known and like.y.shape == y_shape:
         return like
-    x_like = rebuild(x, lambda part: torch.empty(part.shape[1:], device="meta"))
+    x_like = rebuild(x, lambda part: torch.empty(numbers_of(part).shape[1:], device="meta"))
     return SampleLayout(x_like, torch.empty(y_shape, device="meta"))
+
+
+def numbers_of(part: Tensor) -> Tensor:
+    """A tensor of a batch; of integers and booleans (ids, lengths, masks), which have no mean, n × 0."""
+    return part if part.is_floating_point() else torch.empty(len(part), 0, device=part.device)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mixreg._support.processes import gather_objects, sum_over_processes
+from mixreg.losses.targets import is_class_index, require_labels_in_range, to_values
 
 
 class Scatter(ABC):
@@ -160,3 +161,11 @@ def mean_sample(batch: Tensor) -> Tensor:
         # As it lies in memory: in the order of its dimensions it takes three times as long.
         return batch.permute(0, 2, 3, 1).mean(0, dtype=torch.float64).permute(2, 0, 1)
     return batch.mean(0, dtype=torch.float64)
+
+
+def mean_target(y: Tensor, num_classes: int | None) -> Tensor:
+    """The mean target, without the n × c one-hot matrix where there is a shorter way; y: n × …."""
+    if is_class_index(y) and y.ndim == 1 and num_classes is not None:
+        require_labels_in_range(y, num_classes)
+        return torch.bincount(y.long(), minlength=num_classes).double() / y.shape[0]
+    return to_values(y, num_classes).mean(0, dtype=torch.float64)

@@ -75,7 +75,7 @@ class Trainer:
         self.plain.loss = method.loss
         self.average = WeightAverage(self.trained, config.ema) if config.ema else None
         self.best = BestWeights(config.patience) if config.patience else None
-        self.state = RunState(0, 0, DataMoments(batches.num_classes))
+        self.state = RunState(0, 0, DataMoments(batches.num_classes, by_class=False))
         self._generator = torch.Generator()
         # Raises where the run's folder is no longer its own; asked before anything is written.
         self.require_place: Callable[[], None] = lambda: None

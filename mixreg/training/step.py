@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from mixreg.losses.targets import to_values
-from mixreg.methods.method import Method, Rows
+from mixreg.losses import WeightedCrossEntropy
+from mixreg.losses.targets import is_class_index, to_values
+from mixreg.methods.choice import Choice
+from mixreg.methods.method import Augmentation, Method, Rows
 from mixreg.regularisers.label_smoothing import smooth_uniformly
 from mixreg.regularisers.parseval import Parseval
 from mixreg.training.batches import Batch
@@ -18,11 +20,20 @@ from mixreg.training.batches import Batch
 def draw_rows(
     method: Method, batch: Batch, num_classes: int, label_smoothing: float, generator: torch.Generator
 ) -> Rows:
-    """What a method makes of a batch, whose labels are smoothed before any mixing."""
-    values = to_values(batch.y, num_classes, batch.x.dtype)
-    if label_smoothing:
-        values = smooth_uniformly(values, num_classes, label_smoothing)
-    rows = method.draw(batch.x, values, generator)
+    """What a method makes of a batch, whose labels are smoothed before any mixing.
+
+    Pairs of class indices and shares, where the method gives these and they are compared by cross-entropy: no soft
+    labels are made of them (`mixreg.losses.pair_cross_entropy`).
+    """
+    values = batch.y
+    if is_class_index(batch.y) and not label_smoothing and has_parts(method):
+        x, mixed = cast(Augmentation, method).draw_parts(batch.x, batch.y, generator)
+        rows: Rows = (x, *mixed)
+    else:
+        values = to_values(batch.y, num_classes, batch.x.dtype)
+        if label_smoothing:
+            values = smooth_uniformly(values, num_classes, label_smoothing)
+        rows = method.draw(batch.x, values, generator)
     lengths = [len(row) for row in rows]
     if any(length != len(values) for length in lengths):
         raise ValueError(
@@ -30,6 +41,23 @@ def draw_rows(
             "for each sample"
         )
     return rows
+
+
+def has_parts(method: Method) -> bool:
+    """Whether a method's pairs of labels can be compared by cross-entropy in place of its soft labels.
+
+    Not where somebody's own class draws or compares otherwise than the one that gives the pairs.
+    """
+    if method.loss != "cross_entropy" and not isinstance(method.loss, WeightedCrossEntropy):
+        return False
+    if isinstance(method, Choice):
+        return type(method) is Choice and all(has_parts(one) for one in method.methods)
+    kind = type(method)
+    known = [home.__dict__ for home in kind.__mro__]
+    drawing: Mapping[str, Any] = next((home for home in known if "draw" in home or "draw_parts" in home), {})
+    compares = ("losses", "logits_and_targets", "losses_and_logits", "_compared")
+    is_own = any(getattr(kind, name) is not getattr(Augmentation, name, None) for name in compares)
+    return isinstance(method, Augmentation) and "draw_parts" in drawing and "draw" in drawing and not is_own
 
 
 class Step:

@@ -1,0 +1,193 @@
+"""Any loss for mixed targets: `mixed_loss(torch.nn.CrossEntropyLoss(weight=w))(logits, mixed)`.
+
+With `x, mixed = mix(x, y, parts=True)`:
+
+* class indices: (1 − s) ℓ(u, y) + s ℓ(u, y'), for every loss of them: weights of classes, focal, label smoothing,
+  ignored labels. Where ℓ is linear in the label, as cross-entropy is, this is the loss on soft labels.
+* numbers (soft labels, several labels at once, regression): ℓ(u, (1 − s) y + s y'), the loss on mixed targets.
+
+**Averaging.** A mean is over labels that are not ignored, each as much as its share: Σ (1 − s) ℓ + s ℓ' over the sum of
+the shares that are left. With weights of classes, PyTorch divides by the sum of weights for class indices, and by the
+number of samples for soft labels; mixed labels are soft labels, so this divides by the number of samples.
+
+**Several targets.** A dict, list or tuple of losses, for outputs and targets of the same structure, gives their sum.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mixreg.losses.mixed_targets import MixedTargets, over_samples
+from mixreg.losses.pair_cross_entropy import IGNORED, pair_losses
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def mixed_loss(criterion: Any) -> nn.Module:
+    """A loss of outputs and `MixedTargets` from one of outputs and targets, reduced as that one is.
+
+    Args:
+        criterion: a module or function `criterion(outputs, targets)` with a `reduction`, or one that gives the loss of
+            each sample; or a dict, list or tuple of such.
+
+    >>> criterion = mixed_loss(torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 1.0])))
+    >>> logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    >>> mixed = MixedTargets(torch.tensor([0, 1]), torch.tensor([2, 0]), torch.tensor([0.25, 0.5]))
+    >>> soft = mixed.soft(num_classes=3)
+    >>> torch.isclose(criterion(logits, mixed), torch.nn.CrossEntropyLoss(torch.tensor([1.0, 2, 1]))(logits, soft))
+    tensor(True)
+    """
+    if isinstance(criterion, (Mapping, list, tuple)):
+        return _Several(criterion)
+    if not callable(criterion):
+        raise TypeError(f"a loss is a callable of outputs and targets, got {type(criterion).__name__}")
+    return _MixedLoss(criterion)
+
+
+class _MixedLoss(nn.Module):
+    """See `mixed_loss`; a module, so that weights move to a device with it."""
+
+    def __init__(self, criterion: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.criterion = criterion
+        self.reduction = _reduction_of(criterion)
+
+    def forward(self, outputs: Tensor, mixed: MixedTargets) -> Tensor:
+        """The loss; outputs: n × …, as the criterion takes them."""
+        if not isinstance(mixed, MixedTargets):
+            raise TypeError(
+                f"mixed_loss compares with what mix(x, y, parts=True) gives, got {type(mixed).__name__}; other targets "
+                "are for the criterion itself"
+            )
+        if len(outputs) != len(mixed.y):
+            raise ValueError(f"there are {len(outputs)} outputs and {len(mixed.y)} mixed targets")
+        if mixed.y.is_floating_point() or mixed.y.dtype == torch.bool:
+            return self.criterion(outputs, (mixed if mixed.y.is_floating_point() else _as_numbers(mixed)).values())
+        told = _cross_entropy_options(self.criterion)
+        if told is not None:
+            losses, count = pair_losses(outputs, mixed, **told)
+        elif self.reduction is None:
+            return self._of_unreduced(outputs, mixed)
+        else:
+            losses = self._pair_of(_unreduced(self.criterion), outputs, mixed)
+            count = _count(losses, mixed, getattr(self.criterion, "ignore_index", None))
+        if self.reduction == "none":
+            return losses
+        # A batch without any label has no mean, and gets NaN from PyTorch too.
+        return losses.sum() if self.reduction == "sum" else losses.sum() / count
+
+    def _pair_of(self, criterion: Callable[..., Tensor], outputs: Tensor, mixed: MixedTargets) -> Tensor:
+        own, other = (criterion(outputs, _taken_by(criterion, y, outputs)) for y in (mixed.y, mixed.y_partner))
+        if own.ndim == 0 or len(own) != len(mixed.y):
+            raise ValueError(
+                f"the loss gave shape {tuple(own.shape)} for {len(mixed.y)} samples with reduction='none'; there must "
+                "be one for each"
+            )
+        return torch.lerp(own, other, over_samples(mixed.share, own.ndim).to(own))
+
+    def _of_unreduced(self, outputs: Tensor, mixed: MixedTargets) -> Tensor:
+        """Of a function that does not say how it reduces: the loss of each sample, or a mean with one share."""
+        own, other = (
+            self.criterion(outputs, _taken_by(self.criterion, y, outputs)) for y in (mixed.y, mixed.y_partner)
+        )
+        if own.ndim and len(own) == len(mixed.y):
+            return torch.lerp(own, other, over_samples(mixed.share, own.ndim).to(own))
+        share = mixed.share.flatten()
+        if bool((share != share[0]).any()):
+            raise ValueError(
+                "this loss gives one number for a batch, whose samples have shares of their own: give it a reduction "
+                "of 'none', or mix with per_sample=False"
+            )
+        return torch.lerp(own, other, share[0].to(own))
+
+
+class _Several(nn.Module):
+    """The sum of losses, one for each target."""
+
+    def __init__(self, criteria: Mapping[Any, Any] | Sequence[Any]) -> None:
+        super().__init__()
+        keys = list(criteria) if isinstance(criteria, Mapping) else list(range(len(criteria)))
+        if not keys:
+            raise ValueError("give a loss for each target, got none")
+        self.keys, self.losses = keys, nn.ModuleList(mixed_loss(criteria[key]) for key in keys)
+
+    def forward(self, outputs: Any, mixed: Any) -> Tensor:
+        """Σ of the losses; outputs and mixed: of the structure of the losses."""
+        for what, given in (("outputs", outputs), ("mixed targets", mixed)):
+            found = list(given) if isinstance(given, Mapping) else list(range(len(given)))
+            if set(found) != set(self.keys) or isinstance(given, MixedTargets):
+                raise TypeError(f"there are losses for {self.keys}, and {what} for {found}")
+        return torch.stack(
+            [loss(outputs[key], mixed[key]) for key, loss in zip(self.keys, self.losses, strict=True)]
+        ).sum()
+
+
+def _reduction_of(criterion: Callable[..., Any]) -> str | None:
+    """How a loss reduces; None if it does not say."""
+    if isinstance(criterion, partial):
+        found = criterion.keywords.get("reduction", _reduction_of(criterion.func))
+    elif hasattr(criterion, "reduction"):
+        found = criterion.reduction
+    else:
+        found = _default(criterion, "reduction")
+    if found is not None and found not in REDUCTIONS:
+        raise ValueError(f"the loss has reduction={found!r}; known are {', '.join(REDUCTIONS)}")
+    return found
+
+
+def _default(function: Callable[..., Any], name: str) -> Any:
+    """The default of an argument of a function; None without such an argument."""
+    called = function.forward if isinstance(function, nn.Module) else function
+    try:
+        found = inspect.signature(called).parameters.get(name)
+    except (TypeError, ValueError):
+        return None
+    return None if found is None or found.default is inspect.Parameter.empty else found.default
+
+
+def _unreduced(criterion: Callable[..., Any]) -> Callable[..., Tensor]:
+    """The same loss of each sample."""
+    if hasattr(criterion, "reduction"):
+        # A copy of the object, not of what it holds.
+        each = copy.copy(criterion)
+        each.reduction = "none"
+        return each
+    return partial(criterion, reduction="none")
+
+
+def _taken_by(criterion: Any, y: Tensor, outputs: Tensor) -> Tensor:
+    """Zeros and ones as numbers, for losses that compare every output with one."""
+    is_of_labels = isinstance(criterion, (nn.CrossEntropyLoss, nn.NLLLoss))
+    return y.to(outputs.dtype) if y.shape == outputs.shape and y.ndim > 1 and not is_of_labels else y
+
+
+def _count(losses: Tensor, mixed: MixedTargets, ignore_index: int | None) -> Tensor | int:
+    """How many losses there are, labels that are ignored left out with their shares."""
+    if ignore_index is None or mixed.y.shape != losses.shape:
+        return losses.numel()
+    share = mixed.spread_share().to(losses.dtype)
+    return torch.where(mixed.y == ignore_index, 0, 1 - share).add(share * (mixed.y_partner != ignore_index)).sum()
+
+
+def _as_numbers(mixed: MixedTargets) -> MixedTargets:
+    return MixedTargets(mixed.y.to(mixed.share.dtype), mixed.y_partner.to(mixed.share.dtype), mixed.share)
+
+
+def _cross_entropy_options(criterion: Any) -> dict[str, Any] | None:
+    """What PyTorch's cross-entropy was told besides its reduction; None for other losses."""
+    if type(criterion) is nn.CrossEntropyLoss:
+        return {name: getattr(criterion, name) for name in ("weight", "ignore_index", "label_smoothing")}
+    given: dict[str, Any] = {}
+    while isinstance(criterion, partial) and not criterion.args:
+        given, criterion = criterion.keywords | given, criterion.func
+    given.pop("reduction", None)
+    is_known = criterion is functional.cross_entropy and given.keys() <= {"weight", "ignore_index", "label_smoothing"}
+    return {"ignore_index": IGNORED} | given if is_known else None
