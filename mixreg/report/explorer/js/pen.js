@@ -1,0 +1,172 @@
+// Two pens with the same strokes: one draws on a canvas, the other writes SVG (the pictures for readers without
+// scripts). Colours are names of the style sheet's variables, or [r, g, b].
+
+const rounded = (v) => +v.toFixed(1);
+
+/** Outlines of markers, so that classes differ in shape as well as in colour: circle, square, triangle. */
+const CORNERS = [
+  null,
+  [[-0.85, -0.85], [0.85, -0.85], [0.85, 0.85], [-0.85, 0.85]],
+  [[0, -1.15], [1.05, 0.8], [-1.05, 0.8]],
+];
+
+export class CanvasPen {
+  constructor(context, colours) {
+    this.context = context;
+    this.colours = colours;
+    this.opacity = 1;
+  }
+
+  colour(name) {
+    return Array.isArray(name) ? `rgb(${name.map(Math.round).join(",")})` : this.colours[name];
+  }
+
+  /** Draw something at a share of the present opacity. */
+  faded(share, draw) {
+    if (share <= 0.004) return;
+    const before = this.opacity;
+    this.opacity *= share;
+    this.context.globalAlpha = this.opacity;
+    draw();
+    this.opacity = before;
+    this.context.globalAlpha = before;
+  }
+
+  clipped({ x, y, w, h }, draw) {
+    this.context.save();
+    this.context.beginPath();
+    this.context.rect(x, y, w, h);
+    this.context.clip();
+    draw();
+    this.context.restore();
+  }
+
+  marker(x, y, size, shape, fill, stroke = null, width = 1) {
+    const c = this.context, corners = CORNERS[shape];
+    c.beginPath();
+    if (corners) corners.forEach(([u, v], k) => (k ? c.lineTo(x + u * size, y + v * size) : c.moveTo(x + u * size, y + v * size)));
+    else c.arc(x, y, size, 0, 2 * Math.PI);
+    c.closePath();
+    this._finish(fill, stroke, width);
+  }
+
+  line(points, stroke, { width = 1.5, dash = null, fill = null, closed = false } = {}) {
+    if (!points.length) return;
+    const c = this.context;
+    c.beginPath();
+    points.forEach(([x, y], k) => (k ? c.lineTo(x, y) : c.moveTo(x, y)));
+    if (closed) c.closePath();
+    if (dash) c.setLineDash(dash);
+    this._finish(fill, stroke, width);
+    if (dash) c.setLineDash([]);
+  }
+
+  box({ x, y, w, h }, fill, stroke = null, width = 1) {
+    this.context.beginPath();
+    this.context.rect(x, y, w, h);
+    this._finish(fill, stroke, width);
+  }
+
+  _finish(fill, stroke, width) {
+    const c = this.context;
+    if (fill) { c.fillStyle = this.colour(fill); c.fill(); }
+    if (stroke) { c.strokeStyle = this.colour(stroke); c.lineWidth = width; c.lineJoin = "round"; c.stroke(); }
+  }
+
+  text(x, y, words, { size = 13, colour = "ink", anchor = "start", weight = 400 } = {}) {
+    const c = this.context;
+    c.font = `${weight} ${size}px ${this.colours.font}`;
+    c.textAlign = anchor === "middle" ? "center" : anchor;
+    c.fillStyle = this.colour(colour);
+    c.fillText(words, x, y);
+  }
+
+  /** A grid of RGBA values, smoothed over a rectangle; values stand at the corners of cells. */
+  field({ columns, rows, rgba }, { x, y, w, h }) {
+    const c = this.context;
+    c.imageSmoothingEnabled = true;
+    c.imageSmoothingQuality = "high";
+    const dx = w / (columns - 1), dy = h / (rows - 1);
+    this.clipped({ x, y, w, h }, () => c.drawImage(bitmap(columns, rows, rgba), x - dx / 2, y - dy / 2, w + dx, h + dy));
+  }
+}
+
+function bitmap(columns, rows, rgba) {
+  const canvas = document.createElement("canvas");
+  canvas.width = columns;
+  canvas.height = rows;
+  canvas.getContext("2d").putImageData(new ImageData(rgba, columns, rows), 0, 0);
+  return canvas;
+}
+
+export class SvgPen {
+  constructor(width, height) {
+    this.size = [width, height];
+    this.parts = [];
+    this.clips = 0;
+  }
+
+  colour(name) {
+    return Array.isArray(name) ? `rgb(${name.map(Math.round).join(",")})` : `var(--${name})`;
+  }
+
+  _group(attributes, draw) {
+    const outer = this.parts;
+    this.parts = [];
+    draw();
+    if (this.parts.length) outer.push(`<g ${attributes}>${this.parts.join("")}</g>`);
+    this.parts = outer;
+  }
+
+  faded(share, draw) {
+    if (share <= 0.004) return;
+    if (share > 0.996) draw();
+    else this._group(`opacity="${+share.toFixed(2)}"`, draw);
+  }
+
+  clipped({ x, y, w, h }, draw) {
+    const inset = `inset(${rounded(y)}px ${rounded(this.size[0] - x - w)}px ${rounded(this.size[1] - y - h)}px ${rounded(x)}px)`;
+    this._group(`style="clip-path:${inset} view-box"`, draw);
+  }
+
+  _style(fill, stroke, width) {
+    const line = stroke ? ` stroke="${this.colour(stroke)}" stroke-width="${rounded(width)}"` : "";
+    return `fill="${fill ? this.colour(fill) : "none"}"${line}`;
+  }
+
+  marker(x, y, size, shape, fill, stroke = null, width = 1) {
+    const corners = CORNERS[shape], style = this._style(fill, stroke, width);
+    if (corners) {
+      const path = corners.map(([u, v]) => `${rounded(x + u * size)} ${rounded(y + v * size)}`).join("L");
+      this.parts.push(`<path d="M${path}z" ${style}/>`);
+    } else this.parts.push(`<circle cx="${rounded(x)}" cy="${rounded(y)}" r="${rounded(size)}" ${style}/>`);
+  }
+
+  line(points, stroke, { width = 1.5, dash = null, fill = null, closed = false } = {}) {
+    if (!points.length) return;
+    const path = points.map(([x, y]) => `${rounded(x)} ${rounded(y)}`).join("L");
+    const dashes = dash ? ` stroke-dasharray="${dash.join(" ")}"` : "";
+    this.parts.push(`<path d="M${path}${closed ? "z" : ""}" ${this._style(fill, stroke, width)}${dashes}/>`);
+  }
+
+  box({ x, y, w, h }, fill, stroke = null, width = 1) {
+    const place = `x="${rounded(x)}" y="${rounded(y)}" width="${rounded(w)}" height="${rounded(h)}"`;
+    this.parts.push(`<rect ${place} ${this._style(fill, stroke, width)}/>`);
+  }
+
+  text(x, y, words, { size = 13, colour = "ink", anchor = "start", weight = 400 } = {}) {
+    const style = `font-size="${size}" font-weight="${weight}" text-anchor="${anchor}" fill="${this.colour(colour)}"`;
+    this.parts.push(`<text x="${rounded(x)}" y="${rounded(y)}" ${style}>${words}</text>`);
+  }
+
+  field({ columns, rows, rgba }, { x, y, w, h }) {
+    const place = `x="${rounded(x)}" y="${rounded(y)}" width="${rounded(w)}" height="${rounded(h)}"`;
+    const source = bitmap(columns, rows, rgba).toDataURL("image/png");
+    this.parts.push(`<image ${place} preserveAspectRatio="none" href="${source}"/>`);
+  }
+
+  toString() {
+    const [w, h] = this.size;
+    return `<svg viewBox="0 0 ${w} ${h}" aria-hidden="true">${this.parts.join("")}</svg>`;
+  }
+}
