@@ -7,6 +7,7 @@ import click
 from mixreg import __version__
 from mixreg.commands.data import data
 from mixreg.commands.evaluate import evaluate
+from mixreg.commands.explore import explore
 from mixreg.commands.export import export
 from mixreg.commands.predict import predict
 from mixreg.commands.reproduce import reproduce
@@ -22,7 +23,7 @@ def main() -> None:
     """Mixup done right: train with it, predict with it the way the theory says, see what it regularises."""
 
 
-for command in (train, evaluate, predict, export, terms, reproduce, data, verify):
+for command in (train, evaluate, predict, export, terms, explore, reproduce, data, verify):
     main.add_command(command)
 
 if __name__ == "__main__":

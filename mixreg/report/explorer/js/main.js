@@ -1,6 +1,6 @@
 // The page: one state, in the address; controls write it, the stage and the numbers follow.
 
-import { LOOKS, METHODS, STEPS } from "./training.js";
+import { METHODS, STEPS } from "./training.js";
 import { makeProblem } from "./worker.js";
 import { ALPHA_RANGE, SCENES, defaultState, readAddress, writeAddress } from "./state.js";
 import { drawsOf, pairOf } from "./scenes/plane.js";
@@ -13,7 +13,7 @@ const find = (name) => document.getElementById(name);
 const sections = [...document.querySelectorAll("section[data-scene]")];
 const links = [...document.querySelectorAll("nav a")];
 const model = { state: readAddress(location.hash), nets: null, looks: null, step: 0, version: 0, scores: null };
-let worker = null, trainingId = 0, trainingTimer = 0, addressTimer = 0;
+let worker = null, trainingId = 0, trainingTimer = 0, addressTimer = 0, numbersAt = 0;
 
 function refreshProblem() {
   model.problem = makeProblem(model.state);
@@ -33,7 +33,12 @@ function trainNetworks(wait = 0) {
 function received({ data: report }) {
   if (report.id !== trainingId) return;
   Object.assign(model, { nets: report.nets, looks: report.looks, step: report.step, version: model.version + 1 });
-  refreshNumbers();
+  // Scores of eight predictors take longer than a frame: often enough to be watched, no oftener.
+  const now = performance.now();
+  if (report.done || now - numbersAt > 300) {
+    numbersAt = now;
+    refreshNumbers();
+  }
   stage.invalidate();
 }
 
@@ -199,6 +204,9 @@ function stills(width = 640, height = 460) {
   }));
 }
 
+const bar = document.querySelector(".bar");
+new ResizeObserver(() => document.documentElement.style.setProperty("--bar", `${bar.offsetHeight}px`)).observe(bar);
+document.documentElement.style.setProperty("--bar", `${bar.offsetHeight}px`);
 refreshProblem();
 const handleButtons = [...document.querySelectorAll(".handle")];
 const stage = new Stage(find("stage"), handleButtons, model);
@@ -212,4 +220,5 @@ refreshControls();
 refreshNumbers();
 trainNetworks();
 if (model.state.scene !== defaultState().scene) goTo(model.state.scene, false);
-window.explorer = { model, stage, update, stills, looks: LOOKS };
+// What tests look at.
+window.explorer = { model, stage, update, goTo, stills };

@@ -114,7 +114,7 @@ export class SvgPen {
     const outer = this.parts;
     this.parts = [];
     draw();
-    if (this.parts.length) outer.push(`<g ${attributes}>${this.parts.join("")}</g>`);
+    if (this.parts.length) outer.push(`<g ${attributes}>${this._joined(this.parts)}</g>`);
     this.parts = outer;
   }
 
@@ -134,12 +134,20 @@ export class SvgPen {
     return `fill="${fill ? this.colour(fill) : "none"}"${line}`;
   }
 
+  /** Markers of one style in a row are one path: pictures stay small. */
   marker(x, y, size, shape, fill, stroke = null, width = 1) {
-    const corners = CORNERS[shape], style = this._style(fill, stroke, width);
-    if (corners) {
-      const path = corners.map(([u, v]) => `${rounded(x + u * size)} ${rounded(y + v * size)}`).join("L");
-      this.parts.push(`<path d="M${path}z" ${style}/>`);
-    } else this.parts.push(`<circle cx="${rounded(x)}" cy="${rounded(y)}" r="${rounded(size)}" ${style}/>`);
+    const corners = CORNERS[shape], isDot = !corners && !stroke, last = this.parts.at(-1), r = rounded(size);
+    // A dot is the round end of a line of no length.
+    const style = isDot ? `stroke-linecap="round" ${this._style(null, fill, 2 * size)}` : this._style(fill, stroke, width);
+    const outline = isDot ? `M${rounded(x)} ${rounded(y)}h0` : corners
+      ? `M${corners.map(([u, v]) => `${rounded(x + u * size)} ${rounded(y + v * size)}`).join("L")}z`
+      : `M${rounded(x - size)} ${rounded(y)}a${r} ${r} 0 1 0 ${rounded(2 * size)} 0a${r} ${r} 0 1 0 ${rounded(-2 * size)} 0z`;
+    if (last?.style === style) last.outline += outline;
+    else this.parts.push({ style, outline });
+  }
+
+  _joined(parts) {
+    return parts.map((part) => (part.style ? `<path d="${part.outline}" ${part.style}/>` : part)).join("");
   }
 
   line(points, stroke, { width = 1.5, dash = null, fill = null, closed = false } = {}) {
@@ -160,13 +168,14 @@ export class SvgPen {
   }
 
   field({ columns, rows, rgba }, { x, y, w, h }) {
-    const place = `x="${rounded(x)}" y="${rounded(y)}" width="${rounded(w)}" height="${rounded(h)}"`;
+    const dx = w / (columns - 1), dy = h / (rows - 1);
+    const place = `x="${rounded(x - dx / 2)}" y="${rounded(y - dy / 2)}" width="${rounded(w + dx)}" height="${rounded(h + dy)}"`;
     const source = bitmap(columns, rows, rgba).toDataURL("image/png");
     this.parts.push(`<image ${place} preserveAspectRatio="none" href="${source}"/>`);
   }
 
   toString() {
     const [w, h] = this.size;
-    return `<svg viewBox="0 0 ${w} ${h}" aria-hidden="true">${this.parts.join("")}</svg>`;
+    return `<svg viewBox="0 0 ${w} ${h}" aria-hidden="true">${this._joined(this.parts)}</svg>`;
   }
 }

@@ -28,7 +28,7 @@ const FIELDS = {
   pair: [null, four],
   folded: [true, flag],
   amount: [1, within(0, 1)],
-  sample: [7, whole(0, 119)],
+  sample: [8, whole(0, 119)],
   stretch: [1, within(1, 2.5)],
   answer: [false, flag],
   rescaled: [false, flag],

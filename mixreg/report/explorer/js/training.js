@@ -5,7 +5,7 @@ import { addGradient, newNetwork, zerosLike } from "./network.js";
 import { scaled } from "./moments.js";
 
 export const METHODS = ["erm", "mixup", "modified", "approximate"];
-export const STEPS = 1600, LOOKS = 24;
+export const STEPS = 1600, LOOKS = 20;
 const WIDTH = 24, BATCH = 30, RATE = 0.01;
 
 /** method → (i, problem, uniform) → what addGradient takes: x, y and perhaps a tangent. */

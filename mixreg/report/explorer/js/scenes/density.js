@@ -32,7 +32,7 @@ export function drawDensity(pen, view) {
   // A page that turns about ½: its left half comes to lie on the right.
   const across = (lambda) => box.x + pad.l + w * (lambda < 0.5 ? 0.5 - (0.5 - lambda) * Math.cos(Math.PI * fold) : lambda);
   const doubled = 1 + eased((fold - 0.75) * 4);
-  const tallest = 2 * (alpha > 1 ? betaDensity(0.5, alpha) : 1.6), up = (value) => base - (h * Math.min(1.08, value / tallest));
+  const tallest = alpha > 1 ? 2.3 * betaDensity(0.5, alpha) : 2.3 + 1.5 * (1 - alpha), up = (value) => base - (h * Math.min(1.08, value / tallest));
   const half = (from) => Array.from({ length: 121 }, (_, k) => from + ((0.5 * k) / 120) * (1 - 2e-4) + 1e-4 * (from ? 0 : 1));
   const curve = (from, factor) => {
     const line = half(from).map((t) => [across(t), up(factor * betaDensity(t, alpha))]);
@@ -46,7 +46,7 @@ export function drawDensity(pen, view) {
       });
       pen.line(curve(0.5, doubled).slice(1, -1), "mixup", { width: 2 });
       pen.faded(1 - eased((fold - 0.75) * 4), () => pen.line(curve(0, 1).slice(1, -1), "mixup", { width: 2 }));
-      drawDrops(pen, view, across, base, up, box);
+      drawDrops(pen, view, across, base, (h * BINS) / (tallest * DRAWS), box);
     });
     pen.line([[box.x + pad.l, base], [box.x + box.w - pad.r, base]], "edge", { width: 1 });
     for (const [t, words] of [[0, "0"], [0.5, "½"], [1, "1"]]) {
@@ -54,7 +54,7 @@ export function drawDensity(pen, view) {
       pen.line([[x, base], [x, base + 5]], "edge", { width: 1 });
       pen.text(x, base + 20, words, { size: 13, colour: "faint", anchor: t ? (t === 1 ? "end" : "middle") : "start" });
     }
-    pen.text(box.x + pad.l + w * (fold > 0.5 ? 0.75 : 0.25), base + 20, fold > 0.5 ? "θ, the larger share" : "λ, the share of the first",
+    pen.text(box.x + pad.l + w * (fold > 0.5 ? 0.75 : 0.25), base + 20, wide ? (fold > 0.5 ? "θ, the larger share" : "λ, the share of the first") : fold > 0.5 ? "θ" : "λ",
       { size: 13, colour: "faint", anchor: "middle" });
   });
   pen.faded(eased((fold - 0.7) / 0.3), () => {
@@ -62,28 +62,35 @@ export function drawDensity(pen, view) {
     pen.faded(0.14, () => pen.box({ x: at - sigma, y: top + 18, w: 2 * sigma, h: base - top - 18 }, "ink"));
     pen.line([[at, top + 18], [at, base]], "ink", { width: 2 });
     pen.text(at, top + 8, `θ̄ = ${mean.toFixed(3)}`, { size: 15, weight: 600, anchor: "middle" });
-    const low = base - 14, end = across(1);
+    pen.text(at + sigma / 2, top + 36, "σ", { size: 14, anchor: "middle" });
+    pen.text(at - sigma / 2, top + 36, "σ", { size: 14, anchor: "middle" });
+    const low = top + 58, end = across(1);
+    pen.text(end - gamma / 2, low + 18, "γ", { size: 14, anchor: "middle" });
     pen.line([[end - gamma, low - 5], [end - gamma, low + 5]], "ink", { width: 1.5 });
     pen.line([[end - gamma, low], [end, low]], "ink", { width: 1.5 });
     pen.line([[end, low - 5], [end, low + 5]], "ink", { width: 1.5 });
     const size = wide ? 15 : 13, x = box.x + pad.l, line = wide ? 30 : 24;
-    const facts = [["θ̄", mean, "the mean of θ: what a sample keeps of itself"], ["σ²", variance, "its variance (the band)"], ["γ²", gamma2, "the mean of (1 − θ)² (the bar)"]];
+    const facts = [
+      ["θ̄", mean, wide ? "what a sample keeps of itself, on average" : "mean"],
+      ["σ²", variance, wide ? "how much that varies: the band is θ̄ ± σ" : "variance"],
+      ["γ²", gamma2, wide ? "how much of others comes in: the mean of (1 − θ)²" : "mean of (1 − θ)²"],
+    ];
     facts.forEach(([name, value, words], k) => {
       const y = base - h + 18 + k * line * 1.9;
       pen.text(x, y, `${name} = ${value.toFixed(5)}`, { size: size + 2, weight: 600 });
-      pen.text(x, y + size + 5, wide ? words : words.split(/: | \(/)[0], { size: size - 2, colour: "faint" });
+      pen.text(x, y + size + 5, words, { size: size - 2, colour: "faint" });
     });
   });
 }
 
-/** Draws fall, and pile up where they land. */
-function drawDrops(pen, { shares, model, elapsed, wide }, across, base, up, box) {
-  const size = wide ? 3.2 : 2.4, heights = Array(BINS + 1).fill(0), fold = eased(shares.fold);
+/** Draws fall, and pile up where they land: `spacing` makes a pile as high as the density is, where dots can touch. */
+function drawDrops(pen, { shares, model, elapsed, wide }, across, base, spacing, box) {
+  const size = Math.min(wide ? 3.4 : 2.2, Math.max(1.2, spacing / 2)), heights = Array(BINS + 1).fill(0), fold = eased(shares.fold);
   model.lambdas.forEach((lambda, k) => {
     const t = fallen(k, elapsed);
     if (t <= 0) return;
     const shown = fold > 0.5 ? Math.max(lambda, 1 - lambda) : lambda, bin = Math.round(shown * BINS);
-    const rest = base - size - heights[bin]++ * 2 * size;
+    const rest = base - size - heights[bin]++ * Math.min(spacing, 2 * size);
     const x = across(Math.min(1, Math.max(0, Math.round(lambda * BINS) / BINS)));
     const lift = Math.sin(Math.PI * fold) * 40 * (lambda < 0.5 ? 1 : 0);
     pen.marker(x, mix(box.y, rest, t * t) - lift, size, 0, "mixup");

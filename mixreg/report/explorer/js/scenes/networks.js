@@ -17,7 +17,7 @@ function onBox(lines, { columns, rows }, { x, y, w, h }) {
 export function drawField(pen, view, method, box, cam) {
   const { shares, model } = view, { moments, forms } = model.problem, net = model.nets?.[METHODS.indexOf(method)];
   if (!net) return;
-  const share = mix(1, forms.mean, eased(shares.rule - 2)), cells = Math.sqrt((box.w * box.h) / 900);
+  const share = mix(1, forms.mean, eased(shares.rule - 2)), cells = Math.sqrt((box.w * box.h) / 160);
   const columns = Math.max(16, Math.round((cells * box.w) / Math.sqrt(box.w * box.h))) + 1;
   const rows = Math.max(12, Math.round((cells * box.h) / Math.sqrt(box.w * box.h))) + 1;
   const grid = remembered(method, [model.version, share, box.w, box.h, forms.mean, columns, rows].join(), () => {
@@ -96,10 +96,10 @@ export function drawBars(pen, view) {
   }, { above: 0, below: 0, parts: [] }));
   const high = Math.min(2.4, Math.max(...stacks.map((s) => s.above), ...looks.map((l) => l.mixup))) * 1.06;
   const low = Math.max(-1.2, Math.min(-0.08 * high, ...stacks.map((s) => s.below))) * 1.06;
-  const box = { x: 34, y: height * 0.36, w: width - 34 - (wide ? 84 : 62), h: height * 0.64 - 30 };
+  const box = { x: 34, y: height * 0.36, w: width - 34 - (wide ? 88 : 70), h: height * 0.64 - 30 };
   const up = (v) => box.y + (box.h * (high - Math.min(high, Math.max(low, v)))) / (high - low);
-  const across = (step) => box.x + ((box.w - 8) * (step / STEPS)) * (looks.length ? 1 : 0) + 4;
-  const bar = Math.max(2, (box.w / 26) * 0.72);
+  const across = (step) => box.x + ((box.w - 8) * step) / STEPS + 4;
+  const bar = Math.max(2, (box.w / 22) * 0.72);
   pen.faded(eased(shares.bars), () => {
     pen.text(box.x, box.y - 12, "loss", { size: 12, colour: "faint", anchor: "middle" });
     for (let v = Math.ceil(low / 0.25) * 0.25; v <= high; v += high - low > 1.5 ? 0.5 : 0.25) {
@@ -113,20 +113,33 @@ export function drawBars(pen, view) {
     pen.line(looks.map((look) => [across(look.step), up(look.mixup)]), "mixup", { width: 2.5 });
     looks.forEach((look) => pen.marker(across(look.step), up(look.total), 3, 0, "ink", "ground", 1));
     drawEnds(pen, looks[looks.length - 1], stacks[looks.length - 1], up, box);
+    drawSum(pen, view, looks[looks.length - 1]);
     pen.text(box.x + box.w, height - 8, "step", { size: 12, colour: "faint", anchor: "end" });
     for (const step of [0, STEPS / 2]) pen.text(across(step), height - 8, String(step), { size: 12, colour: "faint", anchor: "middle" });
   });
 }
 
+/** The last network's terms as a sum, beside its panel. */
+function drawSum(pen, { width, height, wide }, look) {
+  const x = Math.min(width * 0.42, height * 0.42) + (wide ? 36 : 14), size = wide ? 15 : 12, step = size * (wide ? 1.55 : 1.35);
+  [...TERMS, ["total", "sum"]].forEach(([key, name], k) => {
+    const y = 36 + k * step, value = look[key], colour = key === "total" ? "ink" : `term-${key}-text`;
+    if (key === "total") pen.line([[x, y - size - 2], [x + size * 10.5, y - size - 2]], "edge", { width: 1 });
+    else pen.box({ x, y: y - size * 0.8, w: size * 0.8, h: size * 0.8 }, `term-${key}`);
+    pen.text(x + size * 1.4, y, name, { size, weight: 600, colour });
+    pen.text(x + size * 10.5, y, `${value < 0 ? "−" : k && key !== "total" ? "+" : ""}${Math.abs(value).toFixed(3)}`, { size, anchor: "end" });
+  });
+}
+
 /** Direct labels at the last bar, moved apart where they would touch. */
 function drawEnds(pen, look, stack, up, box) {
-  const labels = stack.parts.map(({ key, from, to }, k) => ({ words: TERMS[k][1], y: (up(from) + up(to)) / 2, colour: `term-${key}-text` }));
-  labels.push({ words: "Mixup’s loss", y: up(look.mixup), colour: "mixup-text" }, { words: "sum", y: up(look.total), colour: "ink" });
+  const labels = stack.parts.map(({ key, from, to }, k) => ({ words: TERMS[k][1], y: (up(from) + up(to)) / 2, h: Math.abs(up(from) - up(to)), colour: `term-${key}-text` }))
+    .filter(({ h }) => h > 2);
+  labels.push({ words: "Mixup loss", y: up(look.mixup), colour: "mixup-text" }, { words: "sum", y: up(look.total), colour: "ink" });
   labels.sort((a, b) => a.y - b.y);
   for (let k = 1; k < labels.length; k++) labels[k].y = Math.max(labels[k].y, labels[k - 1].y + 14);
   const over = labels[labels.length - 1].y - (box.y + box.h);
-  labels.forEach(({ words, y, colour }, k) => {
-    const shift = over > 0 ? Math.min(over, Math.max(0, over - (labels.length - 1 - k) * 0)) : 0;
-    pen.text(box.x + box.w + 8, y + 4 - shift, words, { size: 12, weight: 600, colour });
+  labels.forEach(({ words, y, colour }) => {
+    pen.text(box.x + box.w + 8, y + 4 - Math.max(0, over), words, { size: box.w > 400 ? 12 : 11, weight: 600, colour });
   });
 }

@@ -13,14 +13,19 @@ export function ruleScale(rule, share) {
   return rule <= 2 ? mix(1, share, eased(rule)) : mix(share, 1, eased(rule - 2));
 }
 
-/** Training points; `inset` panels draw them smaller. */
+/** Indices, one class after the other. */
+function byClass(labels) {
+  return labels.map((_, i) => i).sort((i, j) => labels[i] - labels[j]);
+}
+
+/** Training points. */
 export function drawCloud(pen, view, cam, size) {
   const { shares, model } = view, { x, y, labels, moments, forms } = model.problem;
   const keep = mix(1, forms.mean, eased(shares.shrink)), scale = keep * ruleScale(shares.rule, forms.mean);
-  pen.faded(shares.ghosts * 0.55 * clamp(shares.shrink * 3), () => x.forEach((row, i) =>
-    pen.marker(...cam.place(row), size * 0.9, labels[i], null, labelColour(y[i]), 1.2)));
-  pen.faded(shares.cloud, () => x.forEach((row, i) =>
-    pen.marker(...cam.place(scaled(row, moments.xMean, scale)), size, labels[i], labelColour(scaled(y[i], moments.yMean, keep)), "edge", 0.8)));
+  pen.faded(shares.ghosts * 0.55 * clamp(shares.shrink * 3), () => byClass(labels).forEach((i) =>
+    pen.marker(...cam.place(x[i]), size * 0.9, labels[i], null, labelColour(y[i]), 1.2)));
+  pen.faded(shares.cloud, () => byClass(labels).forEach((i) =>
+    pen.marker(...cam.place(scaled(x[i], moments.xMean, scale)), size, labels[i], labelColour(scaled(y[i], moments.yMean, keep)), "edge", 0.8)));
   pen.faded(Math.max(shares.ghosts, clamp(Math.min(shares.rule, 3 - shares.rule))), () => {
     const [u, v] = cam.place(moments.xMean);
     pen.line([[u - 6, v], [u + 6, v]], "ink", { width: 1.6 });
@@ -33,8 +38,8 @@ export function drawCloud(pen, view, cam, size) {
 export function drawTest(pen, view, cam, size) {
   const { shares, model } = view, { test, classes, moments, forms } = model.problem;
   const scale = ruleScale(shares.rule, forms.mean);
-  pen.faded(shares.test, () => test.x.slice(0, 150).forEach((row, i) => {
-    const at = scaled(shifted(row, model.state.shift), moments.xMean, scale);
+  pen.faded(shares.test, () => byClass(test.labels.slice(0, 150)).forEach((i) => {
+    const at = scaled(shifted(test.x[i], model.state.shift), moments.xMean, scale);
     const y = Array.from({ length: classes }, (_, k) => (k === test.labels[i] ? 1 : 0));
     pen.marker(...cam.place(at), size, test.labels[i], labelColour(y), "edge", 0.8);
   }));
@@ -59,17 +64,16 @@ export function drawPair(pen, view, cam) {
   const at = (t) => cam.place(scaled(p, q, t)), colour = (t) => labelColour(scaled(corner(0), corner(1), t));
   pen.faded(shares.pair, () => {
     pen.line([cam.place(p), cam.place(q)], "edge", { width: 1.5 });
-    model.lambdas.forEach((t, k) => {
-      if (fallen(k, elapsed) < 1) return;
-      const [u, v] = at(t);
-      pen.faded(0.5, () => pen.line([[u - 4, v - 4], [u + 4, v + 4]], colour(t), { width: 2 }));
-    });
+    pen.faded(0.4, () => model.lambdas.forEach((t, k) => {
+      if (fallen(k, elapsed) === 1) pen.marker(...at(t), 3, 0, colour(t));
+    }));
     const landed = lastLanded(elapsed), raining = landed !== null && landed < DRAWS - 1;
     const t = raining ? model.lambdas[landed] : lambda;
     pen.marker(...cam.place(p), 8, 0, colour(1), "ink", 2);
     pen.marker(...cam.place(q), 8, 1, colour(0), "ink", 2);
     const [u, v] = at(t);
     pen.marker(u, v, 9, 0, colour(t), "ink", 2);
+    pen.faded(0.8, () => pen.box({ x: u - 30, y: v - 31, w: 60, h: 19 }, "ground"));
     pen.text(u, v - 16, `${(100 * t).toFixed(0)} : ${(100 * (1 - t)).toFixed(0)}`, { size: 14, weight: 600, anchor: "middle" });
   });
 }
@@ -84,13 +88,15 @@ export function drawNoise(pen, view, cam) {
     return cam.place([middle[0] + a * Math.cos(angle) - b * Math.sin(angle), middle[1] + a * Math.sin(angle) + b * Math.cos(angle)]);
   });
   pen.faded(shares.noise * clamp(2 * shares.shrink - 1), () => {
-    for (let k = 0; k < NOISE_DRAWS; k++) {
-      const t = clamp((noiseElapsed - 12 * k) / 500);
-      if (t <= 0) continue;
-      const uniform = stream(model.state.seed, 6, i, k), theta = drawTheta(alpha, uniform), j = Math.floor(uniform() * x.length);
-      const [u, v] = cam.place(scaled(x[i], x[j], theta));
-      pen.faded(0.75, () => pen.marker(u, v - 120 * (1 - t) * (1 - t), 2.4, 0, labelColour(scaled(y[i], y[j], theta))));
-    }
+    pen.faded(0.75, () => {
+      for (let k = 0; k < NOISE_DRAWS; k++) {
+        const t = clamp((noiseElapsed - 12 * k) / 500);
+        if (t <= 0) return;
+        const uniform = stream(model.state.seed, 6, i, k), theta = drawTheta(alpha, uniform), j = Math.floor(uniform() * x.length);
+        const [u, v] = cam.place(scaled(x[i], x[j], theta));
+        pen.marker(u, v - 120 * (1 - t) * (1 - t), 2.4, 0, labelColour(scaled(y[i], y[j], theta)));
+      }
+    });
     pen.faded(0.1, () => pen.line(ring(2), null, { fill: "mixup", closed: true }));
     pen.line(ring(1), "mixup", { width: 2, closed: true });
     pen.line(ring(2), "mixup", { width: 1.5, closed: true });
