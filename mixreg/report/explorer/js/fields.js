@@ -6,7 +6,9 @@ export const CLASS_COLOURS = [[86, 180, 233], [230, 159, 0], [204, 121, 167]];
 
 /** The colour of a label: a mean of the classes' colours. */
 export function labelColour(y) {
-  return [0, 1, 2].map((c) => y.reduce((sum, share, k) => sum + share * CLASS_COLOURS[k][c], 0));
+  const colour = [0, 0, 0];
+  for (let k = 0; k < y.length; k++) for (let c = 0; c < 3; c++) colour[c] += y[k] * CLASS_COLOURS[k][c];
+  return colour;
 }
 
 /** Logits on a grid of columns × rows over a rectangle of the plane {left, top, right, bottom}. */

@@ -1,6 +1,7 @@
 // The page: one state, in the address; controls write it, the stage and the numbers follow.
 
 import { METHODS, STEPS } from "./training.js";
+import { thetaForms } from "./theta.js";
 import { makeProblem } from "./worker.js";
 import { ALPHA_RANGE, SCENES, defaultState, readAddress, writeAddress } from "./state.js";
 import { drawsOf, pairOf } from "./scenes/plane.js";
@@ -13,10 +14,11 @@ const find = (name) => document.getElementById(name);
 const sections = [...document.querySelectorAll("section[data-scene]")];
 const links = [...document.querySelectorAll("nav a")];
 const model = { state: readAddress(location.hash), nets: null, looks: null, step: 0, version: 0, scores: null };
-let worker = null, trainingId = 0, trainingTimer = 0, addressTimer = 0, numbersAt = 0;
+let worker = null, trainingId = 0, trainingTimer = 0, addressTimer = 0, numbersTimer = 0;
 
-function refreshProblem() {
-  model.problem = makeProblem(model.state);
+function refreshProblem(isOtherData = true) {
+  const { alpha } = model.state;
+  model.problem = isOtherData ? makeProblem(model.state) : { ...model.problem, alpha, forms: thetaForms(alpha) };
   model.forms = model.problem.forms;
   model.lambdas = drawsOf(model.state);
 }
@@ -33,13 +35,17 @@ function trainNetworks(wait = 0) {
 function received({ data: report }) {
   if (report.id !== trainingId) return;
   Object.assign(model, { nets: report.nets, looks: report.looks, step: report.step, version: model.version + 1 });
-  // Scores of eight predictors take longer than a frame: often enough to be watched, no oftener.
-  const now = performance.now();
-  if (report.done || now - numbersAt > 300) {
-    numbersAt = now;
-    refreshNumbers();
-  }
+  refreshNumbersSoon();
   stage.invalidate();
+}
+
+/** Scores of eight predictors take longer than a frame: often enough to be watched, and once all is quiet. */
+function refreshNumbersSoon() {
+  numbersTimer ||= setTimeout(() => {
+    numbersTimer = 0;
+    refreshNumbers();
+    stage.invalidate();
+  }, 250);
 }
 
 /** Change the state, and let everything follow. */
@@ -48,7 +54,7 @@ function update(patch) {
   Object.assign(model.state, patch);
   const { state } = model, changed = (...names) => names.some((name) => previous[name] !== state[name]);
   if (changed("data", "seed", "homogeneous", "alpha")) {
-    refreshProblem();
+    refreshProblem(changed("data", "seed", "homogeneous"));
     if (changed("data", "seed", "homogeneous")) {
       Object.assign(model, { nets: null, looks: null, scores: null });
       if (!patch.pair) state.pair = null;
@@ -56,7 +62,9 @@ function update(patch) {
     trainNetworks(changed("alpha") ? 300 : 0);
   }
   refreshControls();
-  refreshNumbers();
+  if (changed("scene", "rescaled", "network", "sample", "data")) refreshNumbers();
+  else refreshNumbersSoon();
+  refreshFacts();
   stage.follow(previous);
   clearTimeout(addressTimer);
   addressTimer = setTimeout(() => history.replaceState(null, "", writeAddress(state)), 200);
@@ -74,11 +82,15 @@ function refreshControls() {
   links.forEach((link, k) => (SCENES[k] === state.scene ? link.setAttribute("aria-current", "step") : link.removeAttribute("aria-current")));
 }
 
-function refreshNumbers() {
-  const { state, forms } = model;
+function refreshFacts() {
+  const { forms } = model;
   find("fact-mean").textContent = forms.mean.toFixed(6);
   find("fact-variance").textContent = forms.variance.toFixed(6);
   find("fact-gamma2").textContent = forms.gamma2.toFixed(6);
+}
+
+function refreshNumbers() {
+  const { state } = model;
   if (state.scene === "shrink") find("noise-shown").textContent = noiseWords(model);
   if (state.scene === "guess") find("guess-shown").textContent = guessWords(model);
   if (["train", "limits"].includes(state.scene) && model.nets) {
@@ -96,8 +108,7 @@ function refreshNumbers() {
 
 function bindControls() {
   const on = (name, event, patch) => find(name).addEventListener(event, ({ target }) => update(patch(target)));
-  const near = (value) => (Math.abs(value - Math.round(value)) < 0.03 ? Math.round(value) : value);
-  on("alpha", "input", ({ value }) => ({ alpha: Math.min(ALPHA_RANGE[1], Math.max(ALPHA_RANGE[0], +(2 ** near(+value)).toPrecision(4))) }));
+  on("alpha", "input", ({ value }) => ({ alpha: Math.min(ALPHA_RANGE[1], Math.max(ALPHA_RANGE[0], +(2 ** value).toPrecision(4))) }));
   for (const name of ["lambda", "amount", "sample", "stretch", "shift"]) on(name, "input", ({ value }) => ({ [name]: +value }));
   for (const name of ["data", "network"]) on(name, "change", ({ value }) => ({ [name]: value }));
   for (const name of ["folded", "answer", "rescaled", "homogeneous"]) on(name, "change", ({ checked }) => ({ [name]: checked }));
@@ -217,6 +228,7 @@ bindHandles(handleButtons);
 bindSamples();
 bindScenes();
 refreshControls();
+refreshFacts();
 refreshNumbers();
 trainNetworks();
 if (model.state.scene !== defaultState().scene) goTo(model.state.scene, false);

@@ -31,16 +31,22 @@ const ACTIVATIONS = {
   relu: { value: (z) => Math.max(0, z), first: (h) => (h > 0 ? 1 : 0), second: () => 0 },
 };
 
-/** The outputs u of one input. */
+/** The outputs u of one input. Called thousands of times a frame, so hidden layers are written over each other. */
 export function outputs(net, x) {
-  const { value } = ACTIVATIONS[net.kind];
+  const { value } = ACTIVATIONS[net.kind], last = net.layers.length - 1;
   let h = x;
-  net.layers.forEach((layer, i) => {
-    h = affine(layer, h, true);
-    if (i < net.layers.length - 1) for (let k = 0; k < h.length; k++) h[k] = value(h[k]);
-  });
+  for (let i = 0; i <= last; i++) {
+    const { w, b, inputs, outputs: size } = net.layers[i], z = i < last ? SCRATCH[i % 2] : new Array(size);
+    for (let k = 0, at = 0; k < size; k++) {
+      let sum = b[k];
+      for (let l = 0; l < inputs; l++) sum += w[at++] * h[l];
+      z[k] = i < last ? value(sum) : sum;
+    }
+    h = z;
+  }
   return h;
 }
+const SCRATCH = [new Float64Array(256), new Float64Array(256)];
 
 /** {u, first: [∂₁u, ∂₂u], second: [∂₁₁u, ∂₁₂u, ∂₂₂u]} at an input of two coordinates. */
 export function derivatives(net, x) {

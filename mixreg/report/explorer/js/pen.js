@@ -82,16 +82,16 @@ export class CanvasPen {
   }
 
   /** A grid of RGBA values, smoothed over a rectangle; values stand at the corners of cells. */
-  field({ columns, rows, rgba }, { x, y, w, h }) {
-    const c = this.context;
+  field(grid, { x, y, w, h }) {
+    const c = this.context, { columns, rows } = grid;
+    grid.bitmap ??= bitmap(grid);
     c.imageSmoothingEnabled = true;
-    c.imageSmoothingQuality = "high";
     const dx = w / (columns - 1), dy = h / (rows - 1);
-    this.clipped({ x, y, w, h }, () => c.drawImage(bitmap(columns, rows, rgba), x - dx / 2, y - dy / 2, w + dx, h + dy));
+    this.clipped({ x, y, w, h }, () => c.drawImage(grid.bitmap, x - dx / 2, y - dy / 2, w + dx, h + dy));
   }
 }
 
-function bitmap(columns, rows, rgba) {
+function bitmap({ columns, rows, rgba }) {
   const canvas = document.createElement("canvas");
   canvas.width = columns;
   canvas.height = rows;
@@ -167,10 +167,11 @@ export class SvgPen {
     this.parts.push(`<text x="${rounded(x)}" y="${rounded(y)}" ${style}>${words}</text>`);
   }
 
-  field({ columns, rows, rgba }, { x, y, w, h }) {
+  field(grid, { x, y, w, h }) {
+    const { columns, rows } = grid;
     const dx = w / (columns - 1), dy = h / (rows - 1);
     const place = `x="${rounded(x - dx / 2)}" y="${rounded(y - dy / 2)}" width="${rounded(w + dx)}" height="${rounded(h + dy)}"`;
-    const source = bitmap(columns, rows, rgba).toDataURL("image/png");
+    const source = bitmap(grid).toDataURL("image/png");
     this.parts.push(`<image ${place} preserveAspectRatio="none" href="${source}"/>`);
   }
 

@@ -6,7 +6,7 @@ import { scaled } from "./moments.js";
 
 /** A predictor of logits; shares of 1 are plain prediction. */
 export function predictor(net, moments, inputShare, outputShare = inputShare) {
-  return (x) => scaled(Array.from(outputs(net, scaled(x, moments.xMean, inputShare))), moments.yMean, 1 / outputShare);
+  return (x) => scaled(outputs(net, scaled(x, moments.xMean, inputShare)), moments.yMean, 1 / outputShare);
 }
 
 /** {accuracy, ece, confidence} of predicted logits; 15 bins ((b − 1)/15, b/15]. */

@@ -20,7 +20,7 @@ export function drawField(pen, view, method, box, cam) {
   const share = mix(1, forms.mean, eased(shares.rule - 2)), cells = Math.sqrt((box.w * box.h) / 160);
   const columns = Math.max(16, Math.round((cells * box.w) / Math.sqrt(box.w * box.h))) + 1;
   const rows = Math.max(12, Math.round((cells * box.h) / Math.sqrt(box.w * box.h))) + 1;
-  const grid = remembered(method, [model.version, share, box.w, box.h, forms.mean, columns, rows].join(), () => {
+  const grid = remembered(method, [model.version, share, box.w, box.h, columns, rows].join(), () => {
     const values = logitGrid(predictor(net, moments, share), cam.area, columns, rows);
     return { ...coloured(values), lines: boundary(values) };
   });
@@ -34,7 +34,10 @@ export function drawField(pen, view, method, box, cam) {
 
 const cache = new Map();
 function remembered(name, key, make) {
-  if (cache.get(name)?.key !== key) cache.set(name, { key, value: make() });
+  if (cache.get(name)?.key !== key) {
+    if (cache.size > 40) cache.clear();
+    cache.set(name, { key, value: make() });
+  }
   return cache.get(name).value;
 }
 
@@ -50,7 +53,6 @@ export function drawGuess(pen, view, box, cam) {
     });
     return onBox(grid.lines, grid, box);
   };
-  if (cache.size > 40) cache.clear();
   pen.faded(shares.guess, () => pen.clipped(box, () => {
     const answer = 1 / forms.mean;
     if (state.stretch !== 1) pen.faded(0.3, () => lines(1).forEach((line) => pen.line(line, "modified", { width: 2 })));
