@@ -234,6 +234,14 @@ def test_points_are_dragged_and_samples_pointed_at(tab: Tab) -> None:
     assert tab.problems == []
 
 
+IDLE = """
+new Promise((end) => {
+  const began = performance.now();
+  let frames = 0;
+  const wait = (now) => (frames++, now - began < 1000 ? requestAnimationFrame(wait) : end(1000 * frames / (now - began)));
+  requestAnimationFrame(wait);
+})
+"""
 DRAG = """
 new Promise((end) => {
   const slider = document.getElementById("alpha"), first = explorer.stage.frames, began = performance.now();
@@ -255,7 +263,7 @@ def test_dragging_alpha(tab: Tab, record_property, capsys) -> None:
     """Reported, not judged: how many frames a second there are while α is dragged through its range."""
     tab.show(1280, 860)
     tab.wait_for("explorer.model.step === 1600", 300)
-    rates = {}
+    rates = {"nothing drawn": tab.run(IDLE)}
     for scene in ("mix", "shrink", "train"):
         tab.run(f"explorer.goTo('{scene}', false)")
         tab.wait_for(f"explorer.model.state.scene === '{scene}'")

@@ -210,7 +210,8 @@ function stills(width = 640, height = 460) {
   return Object.fromEntries(SCENES.map((scene) => {
     const state = { ...model.state, scene, ...own[scene] }, pen = new SvgPen(width, height), shown = { ...model, state };
     shown.scores = scoresOf(shown);
-    paint(pen, { width, height, wide: true, shares: sharesOf(state), model: shown, elapsed: Infinity, noiseElapsed: Infinity });
+    const shares = sharesOf(state);
+    paint(pen, { width, height, wide: true, shares, goal: shares, model: shown, elapsed: Infinity, noiseElapsed: Infinity });
     return [scene, String(pen)];
   }));
 }

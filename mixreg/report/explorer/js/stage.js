@@ -14,7 +14,7 @@ function focusOf(state) {
   return METHODS.indexOf(state.scene === "why" ? state.network : "modified");
 }
 
-/** The whole picture; `view` is {width, height, shares, model, elapsed, noiseElapsed, wide}. */
+/** The whole picture; `view` is {width, height, shares, goal (shares to come), model, elapsed, noiseElapsed, wide}. */
 export function paint(pen, view) {
   const { width, height, shares, model } = view, focus = focusOf(model.state);
   panelBoxes(width, height, shares, focus).forEach((box, k) => {
@@ -22,7 +22,7 @@ export function paint(pen, view) {
     const cam = camera(box, model.state.homogeneous), size = Math.min(4.6, Math.max(2, Math.min(box.w, box.h) / 85));
     pen.faded(box.opacity, () => {
       pen.clipped(box, () => {
-        drawField(pen, view, METHODS[k], box, cam);
+        drawField(pen, view, METHODS[k], cam);
         drawCloud(pen, view, cam, size);
         drawTest(pen, view, cam, size);
       });
@@ -112,7 +112,7 @@ export class Stage {
   view(now) {
     const since = (began) => (this.calm.matches ? Infinity : now - began);
     return {
-      width: this.width, height: this.height, wide: this.width > 560, shares: this.shares, model: this.model,
+      width: this.width, height: this.height, wide: this.width > 560, shares: this.shares, goal: this.target, model: this.model,
       elapsed: since(this.rainBegan), noiseElapsed: since(this.noiseBegan),
     };
   }

@@ -73,7 +73,7 @@ export function drawDensity(pen, view) {
     const facts = [
       ["θ̄", mean, wide ? "what a sample keeps of itself, on average" : "mean"],
       ["σ²", variance, wide ? "how much that varies: the band is θ̄ ± σ" : "variance"],
-      ["γ²", gamma2, wide ? "how much of others comes in: the mean of (1 − θ)²" : "mean of (1 − θ)²"],
+      ["γ²", gamma2, wide ? "what others bring: the mean of (1 − θ)²" : "mean of (1 − θ)²"],
     ];
     facts.forEach(([name, value, words], k) => {
       const y = base - h + 18 + k * line * 1.9;

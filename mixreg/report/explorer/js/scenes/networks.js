@@ -3,7 +3,7 @@
 import { boundary, coloured, logitGrid } from "../fields.js";
 import { predictor } from "../prediction.js";
 import { METHODS, STEPS } from "../training.js";
-import { clamp, eased, mix } from "../layout.js";
+import { camera, clamp, eased, mix, panelBoxes } from "../layout.js";
 
 export const NAMES_OF_METHODS = { erm: "ERM", mixup: "Mixup", modified: "Modified data", approximate: "Approximate" };
 export const TERMS = [["base", "base"], ["joint", "R1 + R3"], ["r2", "R2"], ["r4", "R4"]];
@@ -13,17 +13,20 @@ function onBox(lines, { columns, rows }, { x, y, w, h }) {
   return lines.map((line) => line.map(([c, r]) => [x + (w * c) / (columns - 1), y + (h * r) / (rows - 1)]));
 }
 
-/** One network over its panel: plain, or on its way to rescaled. */
-export function drawField(pen, view, method, box, cam) {
-  const { shares, model } = view, { moments, forms } = model.problem, net = model.nets?.[METHODS.indexOf(method)];
-  if (!net) return;
-  const share = mix(1, forms.mean, eased(shares.rule - 2)), cells = Math.sqrt((box.w * box.h) / 160);
-  const columns = Math.max(16, Math.round((cells * box.w) / Math.sqrt(box.w * box.h))) + 1;
-  const rows = Math.max(12, Math.round((cells * box.h) / Math.sqrt(box.w * box.h))) + 1;
-  const grid = remembered(method, [model.version, share, box.w, box.h, columns, rows].join(), () => {
-    const values = logitGrid(predictor(net, moments, share), cam.area, columns, rows);
+/** One network over its panel, plain or on its way to rescaled; computed for where the panel goes, so once a journey. */
+export function drawField(pen, view, method, cam) {
+  const { shares, model, width, height } = view, k = METHODS.indexOf(method), net = model.nets?.[k];
+  if (!net || shares.field < 0.01) return;
+  const { moments, forms } = model.problem, { homogeneous } = model.state, isInset = view.goal.bars > 0;
+  const goal = panelBoxes(width, height, { ...view.goal, spread: 1 }, k)[k], { area } = camera(goal, homogeneous);
+  const share = mix(1, forms.mean, eased(shares.rule - 2));
+  const columns = Math.max(16, Math.round(goal.w / 12.5)) + 1, rows = Math.max(12, Math.round(goal.h / 12.5)) + 1;
+  const grid = remembered(method, [model.version, share, isInset, goal.w, goal.h].join(), () => {
+    const values = logitGrid(predictor(net, moments, share), area, columns, rows);
     return { ...coloured(values), lines: boundary(values) };
   });
+  const [x, y] = cam.place([area.left, area.top]), [right, bottom] = cam.place([area.right, area.bottom]);
+  const box = { x, y, w: right - x, h: bottom - y };
   pen.faded(shares.field, () => {
     pen.field(grid, box);
     for (const line of onBox(grid.lines, grid, box)) {
