@@ -238,7 +238,11 @@ IDLE = """
 new Promise((end) => {
   const began = performance.now();
   let frames = 0;
-  const wait = (now) => (frames++, now - began < 1000 ? requestAnimationFrame(wait) : end(1000 * frames / (now - began)));
+  const wait = (now) => {
+    frames++;
+    if (now - began < 1000) requestAnimationFrame(wait);
+    else end((1000 * frames) / (now - began));
+  };
   requestAnimationFrame(wait);
 })
 """

@@ -156,3 +156,21 @@ def test_methods_show_what_the_package_shows(tab: Tab) -> None:
     np.testing.assert_allclose(found["A"], expected, atol=0.01)
     expected = theta.var * a[5] * b[5, 0] + theta.gamma2 * (a * b[:, :1]).mean(0)
     np.testing.assert_allclose(found["B"], expected, atol=0.01)
+
+
+@NEEDS_BROWSER
+@GROUP
+def test_boundaries_are_drawn_once_where_two_classes_are_equal(tab: Tab) -> None:
+    """Three linear logits on a fine grid: every line runs along a tie of the two largest."""
+    predict = "([u, v]) => [2 * u + 0.3, -u + 1.7 * v, -u - 1.6 * v - 0.1]"
+    area = "{left: -1, right: 1, top: 1, bottom: -1}"
+    lines = tab.run(f"boundary(logitGrid({predict}, {area}, 101, 101))")
+    points = np.concatenate([np.array(line) for line in lines]) / 50 - 1
+    u, v = points[:, 0], -points[:, 1]
+    logits = np.sort(np.stack([2 * u + 0.3, -u + 1.7 * v, -u - 1.6 * v - 0.1]), 0)
+    np.testing.assert_allclose(logits[2], logits[1], atol=0.05)
+    # Three rays from the point where all are equal; drawn twice they would be twice as long.
+    length = sum(np.linalg.norm(np.diff(np.array(line), axis=0), axis=1).sum() for line in lines) / 50
+    middle = np.linalg.solve([[3, -1.7], [3, 1.6]], [-0.3, -0.4])
+    ends = [(-1, -0.1 / 3.3), ((1.7 - 0.3) / 3, 1), ((1.6 - 0.4) / 3, -1)]
+    assert length == pytest.approx(sum(np.linalg.norm(middle - end) for end in ends), rel=0.02)

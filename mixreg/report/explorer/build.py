@@ -61,7 +61,7 @@ def _require_distinct(names: Iterable[str]) -> None:
 
 
 def _picture(match: re.Match[str]) -> str:
-    place = _ROOT.joinpath("pictures", f"{match[1]}.svg")
+    place = _ROOT.joinpath("pictures").joinpath(f"{match[1]}.svg")
     return place.read_text(encoding="utf-8").strip() if place.is_file() else ""
 
 

@@ -47,12 +47,20 @@ export function boundary({ columns, rows, values }) {
             cuts.push(corners[e].map((v, d) => v + t * (corners[f][d] - v)));
           }
         }
+        // A line between two classes belongs to both; it is drawn once.
+        if (cuts.length && rival(corners.map(([u, v]) => values[v * columns + u]), k) < k) continue;
         if (cuts.length >= 2) segments.push([cuts[0], cuts[1]]);
         if (cuts.length === 4) segments.push([cuts[2], cuts[3]]);
       }
     }
   }
   return chained(segments);
+}
+
+/** The class other than k that has the largest logits at the corners of a cell. */
+function rival(logits, k) {
+  const sums = logits[0].map((_, l) => (l === k ? -Infinity : logits.reduce((sum, u) => sum + u[l], 0)));
+  return sums.indexOf(Math.max(...sums));
 }
 
 /** Segments that share an end, joined into lines. */
