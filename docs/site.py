@@ -15,6 +15,7 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
 from mixreg.experiments.verdict_table import read_verdicts, scale_table, verdict_table
+from mixreg.report.explorer.build import explorer_page
 
 ROOT = Path(__file__).parent.parent
 _FORMULA = re.compile(
@@ -28,9 +29,10 @@ _MEASURED = re.compile(r"<!-- measured (?P<name>\w+): (?P<unit>[\w ]+) -->")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Figures of the committed results, and files of the repository that pages show, become part of the site."""
+    """Figures of the committed results, files of the repository that pages show, and the explorer join the site."""
     for path in sorted((ROOT / "results" / "figures").glob("*.png")):
         files.append(File.generated(config, f"figures/{path.name}", abs_src_path=str(path)))
+    files.append(File.generated(config, "explorer.html", content=explorer_page()))
     return files
 
 

@@ -1,7 +1,13 @@
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 import torch
 from browser import pytest_configure, pytest_terminal_summary  # noqa: F401
+from devtools import Tab, open_tab
 from hypothesis import settings
+
+from mixreg.report.explorer.build import write_explorer
 
 # Two cores: a deadline would test the machine, not the code. Derandomised so that a failure can be repeated.
 settings.register_profile("mixreg", deadline=None, derandomize=True, max_examples=60)
@@ -11,3 +17,28 @@ settings.load_profile("mixreg")
 @pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(20220101)
+
+
+@pytest.fixture(scope="module")
+def explorer(tmp_path_factory) -> Path:
+    """The explorer's page, in a file."""
+    path = tmp_path_factory.mktemp("explorer") / "explorer.html"
+    write_explorer(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory) -> Iterator[Tab]:
+    """A browser that is spoken to, one for each file of tests."""
+    with open_tab(tmp_path_factory.mktemp("profile")) as tab:
+        yield tab
+
+
+@pytest.fixture
+def tab(browser: Tab, explorer: Path) -> Tab:
+    """The explorer in a browser, its reader not fond of movement."""
+    browser.problems.clear()
+    browser.show(1280, 860, motion="reduce")
+    browser.open("about:blank")
+    browser.open(explorer.as_uri())
+    return browser

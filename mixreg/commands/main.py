@@ -9,6 +9,7 @@ import click
 from mixreg import __version__
 from mixreg.commands.data import data
 from mixreg.commands.evaluate import evaluate
+from mixreg.commands.explore import explore
 from mixreg.commands.export import export
 from mixreg.commands.predict import predict
 from mixreg.commands.reproduce import reproduce
@@ -22,6 +23,7 @@ from mixreg.commands.zoo import zoo
 FIRST = (
     ("mixreg train --out runs/digits", "Mixup on handwritten digits, in seconds"),
     ("mixreg evaluate runs/digits", "plain, rescaled and fitted predictions"),
+    ("mixreg explore", "what Mixup does, to play with in a browser"),
     ("mixreg verify", "every theorem of the paper as a number"),
     ("mixreg reproduce --list", "its figures and tables"),
 )
@@ -58,7 +60,7 @@ def _what_to_try() -> str:
     return "\n".join([about, "", "To try first:", *before, *lines, "", more])
 
 
-for command in (train, evaluate, predict, export, terms, reproduce, data, zoo, verify):
+for command in (train, evaluate, predict, export, terms, explore, reproduce, data, zoo, verify):
     main.add_command(command)
 
 if __name__ == "__main__":
