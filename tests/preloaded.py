@@ -140,6 +140,8 @@ def _server() -> socket.socket:
     its.close()
 
     def end() -> None:
+        # Others may hold the connection too: whoever was forked here.
+        mine.shutdown(socket.SHUT_RDWR)
         mine.close()
         server.wait()
 
