@@ -24,7 +24,7 @@ GROUP = pytest.mark.xdist_group("report")
 @pytest.fixture(scope="module")
 def report(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("report")
-    return reproduce(NAMES, "smoke", out, Workers(threads=1), lambda progress: None).report
+    return reproduce(NAMES, "smoke", out, Workers(), lambda progress: None).report
 
 
 class Reader(HTMLParser):
