@@ -1,5 +1,9 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
+
+# Tests share the cores, and some have threads beside those of others: a thread that waits sleeps, it does not spin.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch

@@ -34,7 +34,7 @@ def moments() -> DataMoments:
     return found
 
 
-def compared(method):
+def step_with(method):
     def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x, y = method(x, y)
         return nn.functional.cross_entropy(NETWORK(x), y)
@@ -42,14 +42,17 @@ def compared(method):
     return step
 
 
+AUGMENTATIONS = {
+    "Mixup": lambda: Mixup(1.0, 3),
+    "Mixup, α = 0.3": lambda: Mixup(0.3, 3),
+    "Mixup, one share": lambda: Mixup(2.0, 3, per_sample=False),
+    "CutMix": lambda: CutMix(1.0, 3),
+    "PartialMixup": lambda: PartialMixup("independent", 1.0, 3),
+    "ScaledMixup": lambda: ScaledMixup(2.0, moments().x_mean, 3),
+    "GaussianMixup": lambda: GaussianMixup(1.0, moments()),
+}
 STEPS = {
-    "Mixup": lambda: compared(Mixup(1.0, 3)),
-    "Mixup, α = 0.3": lambda: compared(Mixup(0.3, 3)),
-    "Mixup, one share": lambda: compared(Mixup(2.0, 3, per_sample=False)),
-    "CutMix": lambda: compared(CutMix(1.0, 3)),
-    "PartialMixup": lambda: compared(PartialMixup("independent", 1.0, 3)),
-    "ScaledMixup": lambda: compared(ScaledMixup(2.0, moments().x_mean, 3)),
-    "GaussianMixup": lambda: compared(GaussianMixup(1.0, moments())),
+    **{name: lambda make=make: step_with(make()) for name, make in AUGMENTATIONS.items()},
     "RegMixup": lambda: partial(RegMixup(10.0, 1.0, 3), NETWORK),
 }
 IN_PARTS = {
@@ -58,16 +61,21 @@ IN_PARTS = {
 }
 
 
+# What compiles as a whole is compiled so without being told to, too. Forward-mode derivatives run as they were written.
+SETTINGS = {
+    **{(name, "whole"): {"fullgraph": True} for name in STEPS},
+    **{(name, "in parts"): {} for name in IN_PARTS},
+    **{(name, "dynamic"): {"dynamic": True} for name in ("RegMixup", *IN_PARTS)},
+}
+
+
 # The compiler looks at the .grad of tensors that come out of a part it does not trace.
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
-@pytest.mark.parametrize("settings", [{}, {"dynamic": True}, {"fullgraph": True}], ids=str)
-@pytest.mark.parametrize("name", [*STEPS, *IN_PARTS])
-def test_compiled_steps_are_the_steps(name: str, settings: dict) -> None:
-    if name in IN_PARTS and "fullgraph" in settings:
-        pytest.skip("forward-mode derivatives run as they were written")
+@pytest.mark.parametrize(("name", "how"), SETTINGS)
+def test_compiled_steps_are_the_steps(name: str, how: str) -> None:
     step = (STEPS | IN_PARTS)[name]()
     torch._dynamo.reset()
-    compiled = torch.compile(step, backend="aot_eager", **settings)
+    compiled = torch.compile(step, backend="aot_eager", **SETTINGS[name, how])
     for n in SIZES:
         x, y = data(n)
         found = []
@@ -77,6 +85,20 @@ def test_compiled_steps_are_the_steps(name: str, settings: dict) -> None:
             loss = run(x, y)
             loss.backward()
             found.append((loss.detach(), NETWORK[1].weight.grad.clone()))
+        torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_compiled_with_symbolic_sizes_from_the_start(name: str) -> None:
+    """Of a step the augmentation alone: the network after it is PyTorch's, and is with RegMixup above."""
+    method = AUGMENTATIONS[name]()
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, y: method(x, y), backend="aot_eager", dynamic=True)
+    for n in SIZES:
+        found = []
+        for run in (method, compiled):
+            torch.manual_seed(n)
+            found.append(run(*data(n)))
         torch.testing.assert_close(*found)
 
 

@@ -4,12 +4,12 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import preloaded
 import pytest
 
 from mixreg.experiments.experiment import Experiment
@@ -18,6 +18,8 @@ from mixreg.experiments.verdicts import NOT_JUDGED
 
 DOCUMENTED = Path(__file__).parents[1] / "docs" / "reproduction.md"
 SHARES = "shares:EXPERIMENT"
+# One worker with one thread: others are at work here too.
+ONE = ("--workers", "1", "--threads", "1")
 FILES = ("figures/shares.png", "figures/shares.pdf", "claims.json")
 # Its runs wait until they are allowed to finish, and can be killed meanwhile.
 SLOWLY = """
@@ -38,15 +40,12 @@ def write_module(folder: Path, slowly: bool = False) -> None:
     (folder / "shares.py").write_text(code)
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen:
+def start(folder: Path, *arguments: str) -> preloaded.Started:
     """As a user does in the folder of the module."""
-    command = [sys.executable, "-m", "mixreg", "reproduce", *arguments]
-    return subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    return preloaded.start(["-m", "mixreg", "reproduce", *arguments], folder, new_group=True)
 
 
-def finish(process: subprocess.Popen) -> tuple[int, str, str]:
+def finish(process: preloaded.Started) -> tuple[int, str, str]:
     out, errors = process.communicate(timeout=300)
     return process.returncode, out, errors
 
@@ -123,7 +122,7 @@ def test_a_folder_does_not_choose_code(mine: Path, tmp_path: Path) -> None:
 @GROUP
 def test_it_stands_beside_the_papers(mine: Path, tmp_path: Path) -> None:
     write_module(tmp_path)
-    options = ("--scale", "smoke", "--set", "repetitions=3", "--out", "out")
+    options = ("--scale", "smoke", "--set", "repetitions=3", *ONE, "--out", "out")
     code, _, errors = finish(start(tmp_path, SHARES, "least-squares", *options))
     assert code == 0, errors
     page = (tmp_path / "out" / "report.html").read_text()

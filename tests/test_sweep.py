@@ -6,15 +6,15 @@ import random
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+import preloaded
 import pytest
 
 from mixreg.experiments.registry import KINDS
 from mixreg.experiments.store import Run, Store, StoreError
-from mixreg.experiments.sweep import SweepError, SweepProgress, sweep
+from mixreg.experiments.sweep import SweepError, SweepProgress, Workers, sweep
 
 SETTINGS = {"steps": 20, "features": 30, "looks": 2, "repetitions": 2}
 RUNS = [
@@ -35,17 +35,16 @@ from mixreg.experiments.sweep import Workers, sweep
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     runs = [Run(kind, settings) for kind, settings in json.loads(sys.argv[2])]
-    sweep(runs, Store(folder / "results.sqlite"), folder / "runs", KINDS, Workers(int(sys.argv[3])))
+    sweep(runs, Store(folder / "results.sqlite"), folder / "runs", KINDS, Workers(int(sys.argv[3]), threads=1))
 """
 
 
-def drive(folder: Path, runs: list[Run], workers: int = 1) -> subprocess.Popen:
+def drive(folder: Path, runs: list[Run], workers: int = 1) -> preloaded.Started:
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "driver.py"
     script.write_text(DRIVER)
     listed = json.dumps([[run.kind, run.settings] for run in runs])
-    command = [sys.executable, str(script), str(folder), listed, str(workers)]
-    return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+    return preloaded.start([str(script), str(folder), listed, str(workers)], new_group=True)
 
 
 def results(folder: Path) -> dict:
@@ -101,7 +100,7 @@ def test_a_worker_that_dies_is_replaced(undisturbed, tmp_path: Path) -> None:
     assert results(tmp_path) == undisturbed
 
 
-def children_of(process: subprocess.Popen) -> list[int]:
+def children_of(process: preloaded.Started) -> list[int]:
     listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return [int(child) for child in listed if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
@@ -144,7 +143,7 @@ def test_a_run_that_kills_its_workers_does_not_stop_the_others(tmp_path: Path, m
     bad = Run("training", {"config": CONFIG | {"model": "deadly:factory"}, "rescale": [1.0]})
     store = Store(tmp_path / "results.sqlite")
     with pytest.raises(SweepError, match=f"run {bad.key} .* failed: its worker process died 3 times$"):
-        sweep([bad, RUNS[0], RUNS[1]], store, tmp_path / "runs", KINDS)
+        sweep([bad, RUNS[0], RUNS[1]], store, tmp_path / "runs", KINDS, Workers(threads=1))
     assert len(store.get(RUNS[:2])) == 2
 
 
