@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from browser import NEEDS_BROWSER, look
 
+from mixreg.report.explorer.build import explorer_page
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 GROUP = pytest.mark.xdist_group("docs")
@@ -48,6 +50,12 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         for address in re.findall(r'(?:src|href)="(https?://[^"]+)"', page.read_text()):
             # Links one can follow; nothing that a browser fetches by itself.
             assert "squidfunk.github.io" in address or "zensical" in address, address
+
+
+@GROUP
+def test_the_explorer_is_part_of_the_site(site: Path) -> None:
+    assert (site / "explorer.html").read_text() == explorer_page()
+    assert 'href="explorer.html"' in (site / "index.html").read_text()
 
 
 @GROUP
