@@ -12,6 +12,8 @@ import preloaded
 import pytest
 from browser import NEEDS_BROWSER, look
 
+from mixreg.report.explorer.build import explorer_page
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 GROUP = pytest.mark.xdist_group("docs")
@@ -49,6 +51,12 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         # Links one can follow are none; what a browser fetches by itself would be.
         for element in re.findall(r"<(?!a\b)\w[^>]*>", page.read_text()):
             assert not re.search(r"""(?:src|srcset|href|data)=["'](?:https?:)?//""", element), element
+
+
+@GROUP
+def test_the_explorer_is_part_of_the_site(site: Path) -> None:
+    assert (site / "explorer.html").read_text() == explorer_page()
+    assert 'href="explorer.html"' in (site / "index.html").read_text()
 
 
 @GROUP
