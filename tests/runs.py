@@ -2,10 +2,11 @@
 
 import json
 import os
-import subprocess
+import socket
 import sys
 from pathlib import Path
 
+import preloaded
 import torch
 from safetensors.torch import load_file
 
@@ -14,9 +15,8 @@ from mixreg.training.engine import Engine
 from mixreg.training.observer import Observer
 from mixreg.training.run import train
 
-# PyTorch scripts its own forward-mode rules with what it has itself deprecated.
-WARNINGS = ["-W", "error", "-W", "ignore::DeprecationWarning"]
-COMMAND = [sys.executable, *WARNINGS, "-m", "mixreg", "train", "--accelerator", "cpu"]
+TRAIN = ["-m", "mixreg", "train", "--accelerator", "cpu"]
+COMMAND = [sys.executable, *preloaded.WARNINGS, *TRAIN]
 
 
 def environment() -> dict[str, str]:
@@ -24,12 +24,26 @@ def environment() -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": "1"}
 
 
-def start(out: Path, *arguments: str) -> subprocess.Popen:
-    command = [*COMMAND, "--out", str(out), *arguments]
-    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(out: Path | str, *arguments: str, cwd: Path | None = None) -> preloaded.Started:
+    return preloaded.start([*TRAIN, "--out", str(out), *arguments], cwd, environment(), merged=True)
 
 
-def finish(process: subprocess.Popen) -> str:
+def start_two(out: Path | str, *arguments: str, cwd: Path | None = None) -> list[preloaded.Started]:
+    """Two processes that train together, in the environment that `torchrun` gives them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [*TRAIN, "--devices", "2", "--strategy", "ddp", "--out", str(out), *arguments]
+    crew = []
+    for rank in range(2):
+        own = shared | {"RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_RUN_ID": "none"}
+        env = environment() | {name: str(value) for name, value in own.items()}
+        crew.append(preloaded.start(command, cwd, env, merged=True))
+    return crew
+
+
+def finish(process: preloaded.Started) -> str:
     output = process.communicate()[0]
     assert process.returncode == 0, output
     return output

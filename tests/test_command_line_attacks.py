@@ -1,12 +1,11 @@
 """The command line under bad values and hostile names: a sentence, no traceback, no success that is none."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+import preloaded
 import pytest
 import torch
 from click.testing import CliRunner, Result
@@ -69,9 +68,7 @@ def test_gpus_are_a_number(value, tmp_path: Path) -> None:
 
 
 def run_here(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "mixreg", *arguments]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return preloaded.run(["-m", "mixreg", *arguments], folder)
 
 
 def test_code_of_one_s_own_that_ends_the_program_is_no_success(tmp_path: Path) -> None:

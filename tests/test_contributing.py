@@ -1,12 +1,10 @@
 """CONTRIBUTING.md: every file in it runs, and every command does what it says."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 
 TEXT = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
@@ -20,12 +18,8 @@ def test_it_teaches_what_there_is_to_add() -> None:
 
 @pytest.mark.parametrize("section", TAUGHT)
 def test_the_examples_run(section: str, tmp_path: Path) -> None:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    quiet = ["-W", "error", "-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning"]
-
     def run(*arguments: str) -> None:
-        command = [sys.executable, *quiet, *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        done = preloaded.run(arguments, tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
 
     for block in re.findall(r"```python\n(.*?)```", SECTIONS[section], re.DOTALL):

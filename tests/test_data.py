@@ -5,12 +5,12 @@ import http.server
 import io
 import json
 import subprocess
-import sys
 import tarfile
 import threading
 from pathlib import Path
 
 import numpy as np
+import preloaded
 import pytest
 
 from mixreg.data import DataError, Dataset, Split, digits, load, two_moons
@@ -217,7 +217,7 @@ def test_digits_are_scikit_learns(is_file_there: bool, monkeypatch) -> None:
 
 
 def mixreg(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "mixreg", *arguments], capture_output=True, text=True, check=False)
+    return preloaded.run(["-m", "mixreg", *arguments])
 
 
 def test_the_command(server, cache: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import Interrupted, assert_same_run, carry_out, comparable_log, environment, finish, start
+from runs import Interrupted, assert_same_run, carry_out, comparable_log, environment, finish, start, start_two
 from safetensors.torch import load_file
 
 from mixreg._support.tensor_files import load_tensors
@@ -72,7 +72,7 @@ def test_every_method_resumes_bit_for_bit(method, tmp_path: Path) -> None:
     assert not carry_out(config, tmp_path / "whole")
 
 
-def train_with_two_processes(out: Path, *arguments: str) -> None:
+def train_with_torchrun(out: Path, *arguments: str) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mixreg"]
     command += ["train", "--accelerator", "cpu", "--devices", "2", "--strategy", "ddp", "--out", str(out), *arguments]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=300)
@@ -88,7 +88,11 @@ SLOW = pytest.mark.slow
 def test_two_processes_are_one(method, tmp_path: Path) -> None:
     arguments = ["--epochs", "3", "--method", method, "--batch-size", "101", "--seed", "3", "--lr", "0.05"]
     finish(start(tmp_path / "one", *arguments))
-    train_with_two_processes(tmp_path / "two", *arguments)
+    if method == "mixup":
+        train_with_torchrun(tmp_path / "two", *arguments)
+    else:
+        for process in start_two(tmp_path / "two", *arguments):
+            finish(process)
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     torch.testing.assert_close(one["x_mean"], two["x_mean"], rtol=0, atol=1e-7)
     torch.testing.assert_close(one["y_mean"], two["y_mean"], rtol=0, atol=1e-7)
@@ -105,7 +109,7 @@ def test_methods_that_pair_within_a_process_train_with_two(method, tmp_path: Pat
     # Partners are others than with one process, so that weights are not the same; what is learnt is.
     arguments = ["--epochs", "15", "--method", method, "--batch-size", "64", "--lr", "0.05", "--parseval", "0.001"]
     finish(start(tmp_path / "one", *arguments))
-    train_with_two_processes(tmp_path / "two", *arguments)
+    train_with_torchrun(tmp_path / "two", *arguments)
     one, two = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "two"))
     assert abs(one["rescaled"]["accuracy"] - two["rescaled"]["accuracy"]) < 0.03
     assert two["rescaled"]["accuracy"] > 0.9

@@ -2,10 +2,10 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+import preloaded
 import pytest
 import torch
 from pictures import picture
@@ -24,8 +24,7 @@ from mixreg.training.trained import load_trained
 
 
 def mixreg(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "mixreg", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    return preloaded.run(["-m", "mixreg", *arguments], cwd)
 
 
 def image_folder(root: Path, count: int = 12) -> Path:

@@ -4,12 +4,12 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import preloaded
 import pytest
 
 from mixreg.experiments.experiment import Experiment
@@ -38,15 +38,12 @@ def write_module(folder: Path, slowly: bool = False) -> None:
     (folder / "shares.py").write_text(code)
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen:
+def start(folder: Path, *arguments: str) -> preloaded.Started:
     """As a user does in the folder of the module."""
-    command = [sys.executable, "-m", "mixreg", "reproduce", *arguments]
-    return subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    return preloaded.start(["-m", "mixreg", "reproduce", *arguments], folder, new_group=True)
 
 
-def finish(process: subprocess.Popen) -> tuple[int, str, str]:
+def finish(process: preloaded.Started) -> tuple[int, str, str]:
     out, errors = process.communicate(timeout=300)
     return process.returncode, out, errors
 

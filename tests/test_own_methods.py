@@ -8,10 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import preloaded
 import pytest
+import runs
 import torch
 from click.testing import CliRunner
-from runs import COMMAND, assert_same_run, environment, finish
+from runs import assert_same_run, environment, finish
 from torch import nn
 
 from mixreg import DataMoments, Rescaled
@@ -61,16 +63,12 @@ def own(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(folder: Path, out: str, *arguments: str) -> subprocess.Popen:
-    command = [*COMMAND, "--out", out, "--method", "own_method:Halves", "--method-option", "keep=0.75", *arguments]
-    return subprocess.Popen(
-        command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+def start(folder: Path, out: str, *arguments: str) -> preloaded.Started:
+    return runs.start(out, "--method", "own_method:Halves", "--method-option", "keep=0.75", *arguments, cwd=folder)
 
 
 def mixreg(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "mixreg", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    return preloaded.run(["-m", "mixreg", *arguments], folder, environment())
 
 
 def test_a_method_of_your_own_is_trained_killed_resumed_and_evaluated_with_its_own_rule(own: Path) -> None:

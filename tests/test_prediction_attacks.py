@@ -3,13 +3,12 @@
 import csv
 import json
 import signal
-import subprocess
-import sys
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+import preloaded
 import pytest
 import torch
 import torch.nn.functional as F
@@ -231,17 +230,8 @@ def test_predictions_that_are_ended_leave_nothing(run: Path, tmp_path: Path) -> 
     np.savez(tmp_path / "x.npz", x=np.zeros((600_000, 1, 8, 8), np.float32))
     out = tmp_path / "out"
     out.mkdir()
-    command = [
-        sys.executable,
-        "-m",
-        "mixreg",
-        "predict",
-        str(run),
-        str(tmp_path / "x.npz"),
-        "--out",
-        str(out / "p.csv"),
-    ]
-    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    command = ["-m", "mixreg", "predict", str(run), str(tmp_path / "x.npz"), "--out", str(out / "p.csv")]
+    process = preloaded.start(command, env=environment())
     deadline = time.monotonic() + 60
     while not list(out.iterdir()) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)

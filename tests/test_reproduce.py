@@ -3,11 +3,11 @@
 import json
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from html import escape
 from pathlib import Path
 
+import preloaded
 import pytest
 from click.testing import CliRunner
 from PIL import Image
@@ -25,8 +25,7 @@ AT_HAND = [name for name in EXPERIMENTS if name != "imagenet-ood"]
 
 
 def mixreg(*arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "mixreg", "reproduce", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return preloaded.run(["-m", "mixreg", "reproduce", *arguments])
 
 
 @pytest.fixture(scope="module")

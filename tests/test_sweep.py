@@ -6,10 +6,10 @@ import random
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+import preloaded
 import pytest
 
 from mixreg.experiments.registry import KINDS
@@ -39,13 +39,12 @@ if __name__ == "__main__":
 """
 
 
-def drive(folder: Path, runs: list[Run], workers: int = 1) -> subprocess.Popen:
+def drive(folder: Path, runs: list[Run], workers: int = 1) -> preloaded.Started:
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "driver.py"
     script.write_text(DRIVER)
     listed = json.dumps([[run.kind, run.settings] for run in runs])
-    command = [sys.executable, str(script), str(folder), listed, str(workers)]
-    return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+    return preloaded.start([str(script), str(folder), listed, str(workers)], new_group=True)
 
 
 def results(folder: Path) -> dict:
@@ -101,7 +100,7 @@ def test_a_worker_that_dies_is_replaced(undisturbed, tmp_path: Path) -> None:
     assert results(tmp_path) == undisturbed
 
 
-def children_of(process: subprocess.Popen) -> list[int]:
+def children_of(process: preloaded.Started) -> list[int]:
     listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return [int(child) for child in listed if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 

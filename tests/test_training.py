@@ -2,14 +2,14 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+import preloaded
 import pytest
 import torch
 from click.testing import CliRunner
-from runs import COMMAND, Interrupted, carry_out, environment
+from runs import COMMAND, Interrupted, carry_out, environment, finish, start
 from safetensors.torch import load_file
 
 from mixreg import DataMoments
@@ -122,19 +122,11 @@ def test_a_network_of_one_s_own(tmp_path: Path) -> None:
         "from torch import nn\ndef make(num_classes):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Dropout(0.2), nn.Linear(16, num_classes))\n"
     )
-    command = [*COMMAND, "--out", "run", "--model", "own_network:make", "--epochs", "1"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    evaluated = subprocess.run(
-        [sys.executable, "-m", "mixreg", "evaluate", "run", "--json", "--model", "own_network:make"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    unasked = subprocess.run(
-        [sys.executable, "-m", "mixreg", "evaluate", "run"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    finish(start("run", "--model", "own_network:make", "--epochs", "1", cwd=tmp_path))
+    evaluate = ["-m", "mixreg", "evaluate", "run"]
+    evaluated = preloaded.run([*evaluate, "--json", "--model", "own_network:make"], tmp_path)
+    assert evaluated.returncode == 0, evaluated.stderr
+    unasked = preloaded.run(evaluate, tmp_path)
     assert unasked.returncode == 1
     assert "its network is code of your own: give it with --model own_network:make" in unasked.stderr
     rows = json.loads(evaluated.stdout)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import preloaded
 import pytest
 import torch
 from click.testing import CliRunner
@@ -158,8 +159,7 @@ def test_losses_of_one_s_own() -> None:
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "mixreg", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    return preloaded.run(["-m", "mixreg", *arguments], cwd)
 
 
 def test_the_command_prints_a_table() -> None:

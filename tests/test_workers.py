@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import preloaded
 import pytest
 
 from mixreg.experiments.provenance import cores, provenance
@@ -56,9 +57,7 @@ def noting(tmp_path: Path) -> Path:
 
 
 def drive(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(folder / "driver.py"), str(folder), *arguments]
-    quiet = os.environ | {"OMP_NUM_THREADS": "1"} | environment
-    return subprocess.run(command, env=quiet, capture_output=True, text=True, check=False, timeout=300)
+    return preloaded.run([str(folder / "driver.py"), str(folder), *arguments], env=os.environ | environment)
 
 
 def noted(folder: Path, what: str) -> int:
