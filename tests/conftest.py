@@ -1,3 +1,8 @@
+import os
+
+# Tests share the cores, and some have threads beside those of others: a thread that waits sleeps, it does not spin.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import pytest
 import torch
 from hypothesis import settings

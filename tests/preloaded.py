@@ -140,6 +140,8 @@ def _server() -> socket.socket:
     its.close()
 
     def end() -> None:
+        # Others may hold the connection too: whoever was forked here.
+        mine.shutdown(socket.SHUT_RDWR)
         mine.close()
         server.wait()
 
@@ -207,6 +209,7 @@ if __name__ == "__main__":
     import gc
     import importlib
     import runpy
+    import threading
     import types
 
     for module in MODULES:
@@ -216,11 +219,21 @@ if __name__ == "__main__":
     # As the interpreter does; what is left of this program is not to be found by the other.
     sys.path[0] = str(Path(kind).resolve().parent) if not kind.startswith("-") else os.getcwd() if kind == "-m" else ""
     sys.argv = rest if kind == "-m" else [kind, *(rest[1:] if kind == "-c" else rest)]
-    if kind == "-m":
-        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-    elif kind == "-c":
-        this, main = sys.modules["__main__"], types.ModuleType("__main__")
-        sys.modules["__main__"] = main
-        exec(compile(rest[0], "<string>", "exec"), vars(main))
-    else:
-        runpy.run_path(kind, run_name="__main__")
+    try:
+        if kind == "-m":
+            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        elif kind == "-c":
+            this, main = sys.modules["__main__"], types.ModuleType("__main__")
+            sys.modules["__main__"] = main
+            exec(compile(rest[0], "<string>", "exec"), vars(main))
+        else:
+            runpy.run_path(kind, run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+    # The end of the interpreter, but for taking thousands of modules apart, which takes longer than most programs here.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)

@@ -58,16 +58,21 @@ IN_PARTS = {
 }
 
 
+# What compiles as a whole is compiled so without being told to, too. Forward-mode derivatives run as they were written.
+SETTINGS = {
+    **{(name, "whole"): {"fullgraph": True} for name in STEPS},
+    **{(name, "in parts"): {} for name in IN_PARTS},
+    **{(name, "dynamic"): {"dynamic": True} for name in (*STEPS, *IN_PARTS)},
+}
+
+
 # The compiler looks at the .grad of tensors that come out of a part it does not trace.
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
-@pytest.mark.parametrize("settings", [{}, {"dynamic": True}, {"fullgraph": True}], ids=str)
-@pytest.mark.parametrize("name", [*STEPS, *IN_PARTS])
-def test_compiled_steps_are_the_steps(name: str, settings: dict) -> None:
-    if name in IN_PARTS and "fullgraph" in settings:
-        pytest.skip("forward-mode derivatives run as they were written")
+@pytest.mark.parametrize(("name", "how"), SETTINGS)
+def test_compiled_steps_are_the_steps(name: str, how: str) -> None:
     step = (STEPS | IN_PARTS)[name]()
     torch._dynamo.reset()
-    compiled = torch.compile(step, backend="aot_eager", **settings)
+    compiled = torch.compile(step, backend="aot_eager", **SETTINGS[name, how])
     for n in SIZES:
         x, y = data(n)
         found = []

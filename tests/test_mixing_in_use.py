@@ -1,6 +1,7 @@
 """Mixup in a user's hands: streams of chance, data loaders and their workers, copies, and wrong input."""
 
 import copy
+import multiprocessing
 import pickle
 
 import pytest
@@ -37,8 +38,13 @@ class Marked(torch.utils.data.Dataset):
         return torch.full((2, 2), float(i)), i
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-@pytest.mark.parametrize("own_generator", [False, True])
+# A server forks quickly; like a process that is spawned, its workers get the method as a pickle.
+multiprocessing.set_forkserver_preload(["pytest", "torch.utils.data", "mixreg.methods.mixup"])
+
+
+@pytest.mark.parametrize(
+    ("own_generator", "context"), [(False, "fork"), (True, "fork"), (False, "forkserver"), (True, "spawn")]
+)
 def test_workers_have_distinct_seeded_streams(own_generator, context) -> None:
     def shares(seed: int, persistent: bool = False) -> list[list[list[float]]]:
         mixup = Mixup(0.6, 48, generator=seeded(seed) if own_generator else None)

@@ -18,6 +18,8 @@ from mixreg.experiments.verdicts import NOT_JUDGED
 
 DOCUMENTED = Path(__file__).parents[1] / "docs" / "reproduction.md"
 SHARES = "shares:EXPERIMENT"
+# One worker with one thread: others are at work here too.
+ONE = ("--workers", "1", "--threads", "1")
 FILES = ("figures/shares.png", "figures/shares.pdf", "claims.json")
 # Its runs wait until they are allowed to finish, and can be killed meanwhile.
 SLOWLY = """
@@ -120,7 +122,7 @@ def test_a_folder_does_not_choose_code(mine: Path, tmp_path: Path) -> None:
 @GROUP
 def test_it_stands_beside_the_papers(mine: Path, tmp_path: Path) -> None:
     write_module(tmp_path)
-    options = ("--scale", "smoke", "--set", "repetitions=3", "--out", "out")
+    options = ("--scale", "smoke", "--set", "repetitions=3", *ONE, "--out", "out")
     code, _, errors = finish(start(tmp_path, SHARES, "least-squares", *options))
     assert code == 0, errors
     page = (tmp_path / "out" / "report.html").read_text()

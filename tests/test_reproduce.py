@@ -21,6 +21,8 @@ from mixreg.experiments.verdicts import CONTRADICTED, NOT_JUDGED, SUPPORTED
 
 # What is computed once for several tests is computed in one process.
 GROUP = pytest.mark.xdist_group("reproduced")
+# One worker with one thread: others are at work here too.
+ONE = ("--workers", "1", "--threads", "1")
 AT_HAND = [name for name in EXPERIMENTS if name != "imagenet-ood"]
 
 
@@ -84,13 +86,14 @@ def test_drawing_again_needs_no_training(done: Path, tmp_path: Path, monkeypatch
 
 def test_sizes_can_be_changed_and_are_told(tmp_path: Path) -> None:
     options = ["two-moons", "--scale", "smoke", "--set", "repetitions=2", "--set", "steps=10", "--out", str(tmp_path)]
-    finished = mixreg(*options, "--json")
+    finished = mixreg(*options, *ONE, "--json")
     assert finished.returncode == 0, finished.stderr
     assert {verdict["verdict"] for verdict in json.loads(finished.stdout)["claims"]} == {NOT_JUDGED}
     page = (tmp_path / "report.html").read_text()
     assert "mixreg reproduce two-moons --scale smoke --set repetitions=2 --set steps=10" in page
     # What was drawn before stays in the report of its folder.
-    other = mixreg("least-squares", "--scale", "smoke", "--set", "alphas=0.5,2", "--out", str(tmp_path))
+    options = ["least-squares", "--scale", "smoke", "--set", "alphas=0.5,2", "--out", str(tmp_path)]
+    other = mixreg(*options, *ONE)
     assert other.returncode == 0, other.stderr
     page = (tmp_path / "report.html").read_text()
     assert 'id="two-moons"' in page
@@ -225,8 +228,8 @@ def test_captions_are_on_the_figures_and_in_the_report(done: Path, tmp_path: Pat
 
 def test_a_failed_run_leaves_a_report(tmp_path: Path) -> None:
     """Terms on more samples than there are: found when the training set is opened."""
-    options = ["terms", "overview", "--scale", "smoke", "--set", "samples=5000", "--out", str(tmp_path)]
-    finished = mixreg(*options)
+    options = ["--scale", "smoke", "--set", "samples=5000", *ONE, "--out", str(tmp_path)]
+    finished = mixreg("terms", "overview", *options)
     assert finished.returncode != 0
     assert "terms are asked for on 5000 samples" in finished.stderr
     assert "report.html shows what is there" in finished.stderr

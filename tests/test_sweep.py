@@ -14,7 +14,7 @@ import pytest
 
 from mixreg.experiments.registry import KINDS
 from mixreg.experiments.store import Run, Store, StoreError
-from mixreg.experiments.sweep import SweepError, SweepProgress, sweep
+from mixreg.experiments.sweep import SweepError, SweepProgress, Workers, sweep
 
 SETTINGS = {"steps": 20, "features": 30, "looks": 2, "repetitions": 2}
 RUNS = [
@@ -35,7 +35,7 @@ from mixreg.experiments.sweep import Workers, sweep
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     runs = [Run(kind, settings) for kind, settings in json.loads(sys.argv[2])]
-    sweep(runs, Store(folder / "results.sqlite"), folder / "runs", KINDS, Workers(int(sys.argv[3])))
+    sweep(runs, Store(folder / "results.sqlite"), folder / "runs", KINDS, Workers(int(sys.argv[3]), threads=1))
 """
 
 
@@ -143,7 +143,7 @@ def test_a_run_that_kills_its_workers_does_not_stop_the_others(tmp_path: Path, m
     bad = Run("training", {"config": CONFIG | {"model": "deadly:factory"}, "rescale": [1.0]})
     store = Store(tmp_path / "results.sqlite")
     with pytest.raises(SweepError, match=f"run {bad.key} .* failed: its worker process died 3 times$"):
-        sweep([bad, RUNS[0], RUNS[1]], store, tmp_path / "runs", KINDS)
+        sweep([bad, RUNS[0], RUNS[1]], store, tmp_path / "runs", KINDS, Workers(threads=1))
     assert len(store.get(RUNS[:2])) == 2
 
 

@@ -85,7 +85,7 @@ def test_a_fresh_reproduction_uses_them_and_stored_plans_keep_their_runs(tmp_pat
         assert not any("moments" in str(run.settings) for run in before)
         assert "taken as a training set of their own" in terms.caption({**lenet_runs.sizes_at("smoke"), **EARLIER})
     assert "of the whole training set" in regulariser_runs.caption(regulariser_runs.sizes_at("smoke"))
-    found = reproduce(["terms"], "smoke", tmp_path, Workers(), lambda progress: None)
+    found = reproduce(["terms"], "smoke", tmp_path, Workers(threads=1), lambda progress: None)
     assert not found.undrawn
     records = json.loads((tmp_path / "results.json").read_text())
     assert {record["settings"]["terms"]["moments"] for record in records} == {"training set"}

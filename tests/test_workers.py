@@ -42,7 +42,7 @@ if __name__ == "__main__":
     runs = [Run("noting", {"seed": seed}) for seed in range(4)] + EXPERIMENT.runs(EXPERIMENT.sizes_at("smoke"))
     try:
         sweep(runs, Store(folder / "results.sqlite"), folder / "runs", EXPERIMENT.kinds | {"noting": noting.kind},
-              Workers(int(sys.argv[2])))
+              Workers(int(sys.argv[2]), threads=1))
     except SweepError as error:
         sys.exit(f"told: {error}")
 """

@@ -57,11 +57,11 @@ def documented_mixup(
                 sides.append((max(0, centre - half), min(side, centre + half)))
         return sides
 
-    def mix(x, rows, lam, cuts):
-        """The rows of a batch, changed in place; their λ."""
+    def mix(x, before, rows, lam, cuts):
+        """The rows of a batch, changed in place, with partners as they were before; their λ."""
         if lam == 1:
             return 1.0
-        partners = x.flip(0)[rows].clone()
+        partners = before[[len(before) - 1 - row for row in rows]]
         if not cuts:
             x[rows] = x[rows] * lam + partners * (1 - lam)
             return lam
@@ -75,9 +75,7 @@ def documented_mixup(
         lam = torch.ones(n, 1, dtype=torch.float64)
         groups = {"batch": [list(range(n))], "elem": [[i] for i in range(n)]}.get(mode)
         for rows in groups or [[i, n - 1 - i] for i in range(n // 2)]:
-            part = before.clone()
-            lam[rows] = mix(part, rows, *draw())
-            x[rows] = part[rows]
+            lam[rows] = mix(x, before, rows, *draw())
         off = label_smoothing / num_classes
         labels = torch.full((n, num_classes), off, dtype=torch.float64).scatter(
             1, y[:, None], 1 - label_smoothing + off
