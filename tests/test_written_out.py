@@ -34,7 +34,7 @@ def test_the_gradient_of_approximate_mixup_on_a_transformer(second_order: bool) 
     moments.update(x, y)
     criterion = ApproximateMixup(1.0, moments, second_order=second_order)
     rows = criterion.draw(x, y, torch.Generator().manual_seed(1))
-    shrunk, delta, target, epsilon = rows
+    shrunk, delta, target, epsilon, _ = rows
     found = torch.autograd.grad(criterion.losses(net, rows).mean(), list(net.parameters()))
     u = net(shrunk)
     along = (net(shrunk + 1e-5 * delta) - net(shrunk - 1e-5 * delta)) / 2e-5

@@ -7,10 +7,10 @@ import json
 import click
 
 from mixreg.commands.errors import one_line_errors
-from mixreg.commands.terminal import shown
+from mixreg.commands.terminal import SafeGroup, shown
 
 
-@click.group()
+@click.group(cls=SafeGroup)
 def zoo() -> None:
     """Trained networks by name: what is here, and what each of them is.
 
@@ -28,7 +28,9 @@ def zoo() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @one_line_errors
 def list_networks(as_json: bool) -> None:
-    """What is here, with test accuracy, cross-entropy and ECE of what `mixreg.load` predicts with.
+    """List what is here, with its scores on the test set.
+
+    Accuracy, cross-entropy and ECE are those of what `mixreg.load` predicts with.
 
     \b
     Example:
@@ -63,7 +65,9 @@ def list_networks(as_json: bool) -> None:
 @click.argument("name")
 @one_line_errors
 def show_card(name: str) -> None:
-    """The card of a network, as JSON: data, recipe, measures, and how it was made. Its file is checked first.
+    """Print the card of a network: data, recipe and measures, as JSON.
+
+    Its file is checked first.
 
     \b
     Example:
