@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils import column_or_1d
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 try:
+    from sklearn.base import ClassifierMixin, RegressorMixin
+    from sklearn.utils import column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets, type_of_target
     from sklearn.utils.validation import validate_data as _validate_data  # noqa: F401
 except ImportError as error:
     raise ImportError("these estimators need scikit-learn 1.6 or newer: pip install 'mixreg[sklearn]'") from error
