@@ -19,7 +19,7 @@ WORDS, LENGTH, CLASSES, PADDING = 40, 12, 3, 0
 
 
 def texts(n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Ids n × 12, 0 where a text has ended, and a topic for each: that of most of its words."""
+    """Ids n × 12, 0 where a text has ended, and a topic for each, to which most words belong on average."""
     generator = torch.Generator().manual_seed(seed)
     topic = torch.randint(CLASSES, (n,), generator=generator)
     is_on_topic = torch.rand(n, LENGTH, generator=generator) < 0.6

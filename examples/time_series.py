@@ -1,4 +1,4 @@
-"""Time series with a convolution over time: mixed in the loader's workers, as any floating input is.
+"""Time series with a convolution over time: mixed by the loader's `collate_fn`, as any floating input is.
 
 python examples/time_series.py            # a few seconds
 """

@@ -171,8 +171,7 @@ class MixupClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         """
         kind: Any = getattr(self, "_kind", None)
         if kind is None:
-            is_labels = type_of_target(y) == "multilabel-indicator"
-            if is_labels:
+            if classes is None and type_of_target(y) == "multilabel-indicator":
                 kind = Labels(np.shape(y)[1])
             elif classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit")

@@ -27,7 +27,11 @@ def mixed_accuracy(logits: Tensor, mixed: MixedTargets, ignore_index: int = IGNO
     >>> mixed_accuracy(logits, MixedTargets(torch.tensor([0, 0]), torch.tensor([2, 1]), torch.tensor([0.25, 0.5])))
     tensor(0.6250)
     """
+    if not isinstance(mixed, MixedTargets):
+        raise TypeError(f"mixed_accuracy counts what mix(x, y, parts=True) gives, got {type(mixed).__name__}")
     if mixed.y.is_floating_point():
+        if mixed.y.ndim < 2:
+            raise ValueError(f"numbers of shape {tuple(mixed.y.shape)} have no accuracy: labels or soft labels do")
         own, other = (part.argmax(1) for part in (mixed.y, mixed.y_partner))
         mixed = MixedTargets(own, other, mixed.share if mixed.share.ndim == 1 else mixed.share.flatten(1, 2))
     found, share = logits.detach().argmax(1), mixed.spread_share()

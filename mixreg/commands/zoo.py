@@ -7,7 +7,7 @@ import json
 import click
 
 from mixreg.commands.errors import one_line_errors
-from mixreg.commands.terminal import SafeGroup, shown
+from mixreg.commands.terminal import SafeGroup, printable, shown
 
 
 @click.group(cls=SafeGroup)
@@ -39,9 +39,15 @@ def list_networks(as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from mixreg.training.zoo import folders, networks, read_card
+    from mixreg.training.zoo import ZooError, folders, networks, read_card
 
-    found = {name: (path, read_card(path)) for name, path in networks().items()}
+    found = {}
+    for name, path in networks().items():
+        try:
+            found[name] = path, read_card(path)
+        except ZooError as error:
+            # The others are here all the same.
+            click.echo(printable(f"Warning: {error}"), err=True)
     if as_json:
         rows = [{"name": name, "file": str(path), "card": card} for name, (path, card) in found.items()]
         click.echo(json.dumps(rows, indent=1))

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mixreg.losses.mixed_targets import MixedTargets, over_samples
-from mixreg.losses.pair_cross_entropy import IGNORED, pair_losses
+from mixreg.losses.pair_cross_entropy import IGNORED, pair_losses, returned_dtype
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -74,11 +74,13 @@ class _MixedLoss(nn.Module):
         told = _cross_entropy_options(self.criterion)
         if told is not None:
             losses, count = pair_losses(outputs, mixed, **told)
-        elif self.reduction is None:
+            return self._reduced(losses, count).to(returned_dtype(outputs))
+        if self.reduction is None:
             return self._of_unreduced(outputs, mixed)
-        else:
-            losses = self._pair_of(_unreduced(self.criterion), outputs, mixed)
-            count = _count(losses, mixed, getattr(self.criterion, "ignore_index", None))
+        losses = self._pair_of(_unreduced(self.criterion), outputs, mixed)
+        return self._reduced(losses, _count(losses, mixed, _option_of(self.criterion, "ignore_index")))
+
+    def _reduced(self, losses: Tensor, count: Tensor | int) -> Tensor:
         if self.reduction == "none":
             return losses
         # A batch without any label has no mean, and gets NaN from PyTorch too.
@@ -91,7 +93,7 @@ class _MixedLoss(nn.Module):
                 f"the loss gave shape {tuple(own.shape)} for {len(mixed.y)} samples with reduction='none'; there must "
                 "be one for each"
             )
-        return torch.lerp(own, other, over_samples(mixed.share, own.ndim).to(own))
+        return _blended(own, other, over_samples(mixed.share, own.ndim).to(own))
 
     def _of_unreduced(self, outputs: Tensor, mixed: MixedTargets) -> Tensor:
         """Of a function that does not say how it reduces: the loss of each sample, or a mean with one share."""
@@ -99,7 +101,7 @@ class _MixedLoss(nn.Module):
             self.criterion(outputs, _taken_by(self.criterion, y, outputs)) for y in (mixed.y, mixed.y_partner)
         )
         if own.ndim and len(own) == len(mixed.y):
-            return torch.lerp(own, other, over_samples(mixed.share, own.ndim).to(own))
+            return _blended(own, other, over_samples(mixed.share, own.ndim).to(own))
         share = mixed.share.flatten()
         if bool((share != share[0]).any()):
             raise ValueError(
@@ -125,22 +127,31 @@ class _Several(nn.Module):
             found = list(given) if isinstance(given, Mapping) else list(range(len(given)))
             if set(found) != set(self.keys) or isinstance(given, MixedTargets):
                 raise TypeError(f"there are losses for {self.keys}, and {what} for {found}")
-        return torch.stack(
-            [loss(outputs[key], mixed[key]) for key, loss in zip(self.keys, self.losses, strict=True)]
-        ).sum()
+        each: list[Tensor] = [loss(outputs[key], mixed[key]) for key, loss in zip(self.keys, self.losses, strict=True)]
+        shapes = {key: tuple(part.shape) for key, part in zip(self.keys, each, strict=True)}
+        if len(set(shapes.values())) > 1:
+            raise ValueError(f"losses of shapes {shapes} have no sum: reduce them all, or none, in one shape")
+        return torch.stack(each).sum(0)
 
 
 def _reduction_of(criterion: Callable[..., Any]) -> str | None:
     """How a loss reduces; None if it does not say."""
-    if isinstance(criterion, partial):
-        found = criterion.keywords.get("reduction", _reduction_of(criterion.func))
-    elif hasattr(criterion, "reduction"):
-        found = criterion.reduction
-    else:
-        found = _default(criterion, "reduction")
+    found = _option_of(criterion, "reduction")
     if found is not None and found not in REDUCTIONS:
         raise ValueError(f"the loss has reduction={found!r}; known are {', '.join(REDUCTIONS)}")
     return found
+
+
+def _option_of(criterion: Any, name: str) -> Any:
+    """What a loss was told: an attribute, a keyword, or the default of an argument; None if it does not say."""
+    if isinstance(criterion, partial):
+        return criterion.keywords.get(name, _option_of(criterion.func, name))
+    return getattr(criterion, name) if hasattr(criterion, name) else _default(criterion, name)
+
+
+def _blended(own: Tensor, other: Tensor, share: Tensor) -> Tensor:
+    """(1 − share) own + share other; what has no share may be infinite."""
+    return own.masked_fill(share == 1, 0) * (1 - share) + other.masked_fill(share == 0, 0) * share
 
 
 def _default(function: Callable[..., Any], name: str) -> Any:
@@ -156,9 +167,13 @@ def _default(function: Callable[..., Any], name: str) -> Any:
 def _unreduced(criterion: Callable[..., Any]) -> Callable[..., Tensor]:
     """The same loss of each sample."""
     if hasattr(criterion, "reduction"):
-        # A copy of the object, not of what it holds.
-        each = copy.copy(criterion)
+        # A copy of the object, not of what it holds, unless it hands its reduction on to that.
+        before, each = criterion.reduction, copy.copy(criterion)
         each.reduction = "none"
+        if criterion.reduction != before:
+            criterion.reduction = before
+            each = copy.deepcopy(criterion)
+            each.reduction = "none"
         return each
     return partial(criterion, reduction="none")
 

@@ -49,7 +49,19 @@ def pair_cross_entropy(
     >>> pair_cross_entropy(logits, mixed)
     tensor([0.6576])
     """
-    return pair_losses(logits, mixed, weight, label_smoothing, ignore_index)[0]
+    losses, _ = pair_losses(logits, mixed, weight, label_smoothing, ignore_index)
+    return losses.to(returned_dtype(logits))
+
+
+def returned_dtype(logits: Tensor) -> torch.dtype:
+    """Of a loss, as PyTorch's is: that of the logits, but float32 where autocast made them short."""
+    is_cast = torch.is_autocast_enabled(logits.device.type)
+    return _exact(logits) if is_cast else logits.dtype
+
+
+def _exact(logits: Tensor) -> torch.dtype:
+    """In which sums are taken."""
+    return logits.dtype if logits.dtype.itemsize > 2 else torch.float32
 
 
 def pair_losses(
@@ -59,9 +71,9 @@ def pair_losses(
     label_smoothing: float = 0.0,
     ignore_index: int = IGNORED,
 ) -> tuple[Tensor, Tensor | int]:
-    """The same, and how many labels that makes: of those that are ignored, what their partners' shares leave."""
+    """The same at least in float32, and how many labels: of those that are ignored, what partners' shares leave."""
     classes = logits.shape[1]
-    exact = logits.dtype if logits.dtype.itemsize > 2 else torch.float32
+    exact = _exact(logits)
     labels, share = torch.stack([mixed.y, mixed.y_partner], 1).long(), mixed.spread_share().to(exact)
     if labels.shape[2:] != logits.shape[2:]:
         raise ValueError(
@@ -87,7 +99,8 @@ def pair_losses(
         each = each * (of_labels if even is None else torch.cat([of_labels, torch.ones_like(of_labels[:, :1])], 1))
         even = None if even is None else even * weight.to(even)
     log_p, _ = _LogProbabilities.apply(logits, labels, even)  # type: ignore[no-untyped-call]
-    return (each * log_p).sum(1).neg().to(logits.dtype), count
+    # What has no weight may be impossible (a class that is masked out) and still counts for nothing.
+    return (each * log_p.masked_fill(each == 0, 0)).sum(1).neg(), count
 
 
 def _are_all_known(labels: Tensor, classes: int, ignore_index: int) -> bool:
@@ -115,7 +128,7 @@ class _LogProbabilities(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, labels: Tensor, even: Tensor | None) -> tuple[Tensor, Tensor]:
-        p = torch.softmax(logits, 1, dtype=logits.dtype if logits.dtype.itemsize > 2 else torch.float32)
+        p = torch.softmax(logits, 1, dtype=_exact(logits))
         # Two passes for largest values take a tenth of one that says where they are.
         largest, top = p.amax(1, keepdim=True), logits.amax(1, keepdim=True).to(p.dtype)
         log_p = logits.gather(1, labels).to(p.dtype) - top + largest.log()

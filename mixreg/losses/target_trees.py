@@ -90,7 +90,7 @@ def part_tree(x: Any, y: Any, label_smoothing: float = 0.0) -> Any:
     Args:
         x: a batch; booleans take its precision.
         y: n × … targets, or a tree of them.
-        label_smoothing: of the method; indices cannot be smoothed.
+        label_smoothing: of the method; what stays as it is cannot be smoothed.
     """
     n, kind = validate_batch(x), common_dtype(x)
     found = _named(y)
@@ -100,9 +100,9 @@ def part_tree(x: Any, y: Any, label_smoothing: float = 0.0) -> Any:
         if target.ndim == 0:
             raise ValueError(f"{name} must have a batch dimension, got a single number")
         require_equally_many(n, target)
-        if label_smoothing and is_class_index(target):
+        if label_smoothing:
             raise ValueError(
-                "class indices that stay indices cannot be smoothed: give label_smoothing to the loss, as "
+                "targets that stay as they are cannot be smoothed: give label_smoothing to the loss, as "
                 f"CrossEntropyLoss(label_smoothing={label_smoothing:g})"
             )
     return rebuild(y, lambda target: target.to(kind) if target.dtype == torch.bool else target)

@@ -126,7 +126,7 @@ class Mixup(Recipe, WithMixupRule, Augmentation):
         partner = self._drawn_partners(y, generator)
         pairing = draw_pairing(n, self.alpha, self.per_sample, generator, kind, self.probability, partner)
         # Targets first: in place, they may be the very tensor that is about to be overwritten.
-        mixed_y = paired(values, pairing) if parts else self._mixed_targets(y, values, pairing)
+        mixed_y = paired(values, pairing, inplace) if parts else self._mixed_targets(y, values, pairing)
         return mix_tree(x, pairing, inplace, self._recycler.empty_like), mixed_y
 
     def _mixed_targets(self, y: Any, values: Any, pairing: Pairing) -> Any:

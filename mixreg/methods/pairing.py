@@ -197,12 +197,13 @@ def mix_tree(
     return rebuild(x, lambda _: next(in_order))
 
 
-def paired(y: Any, pairing: Pairing) -> Any:
-    """Targets as their parts, `MixedTargets` for each of y."""
+def paired(y: Any, pairing: Pairing, is_copied: bool = False) -> Any:
+    """Targets as their parts, `MixedTargets` for each of y; copied, where their memory may be written to."""
 
     def parts(target: Tensor) -> MixedTargets:
         index, share = (t.to(target.device) for t in pairing)
-        return MixedTargets(target, of_kind(target, target.index_select(0, index)), share)
+        own = target.clone() if is_copied else target
+        return MixedTargets(own, of_kind(target, target.index_select(0, index)), share)
 
     return rebuild(y, parts)
 

@@ -15,14 +15,14 @@ map is to be undone: there is no rule, and predictions are used as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import numbers
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
 from mixreg._support.random import permutation, weighted_choices
-from mixreg._support.structure import leaves
 from mixreg.losses.targets import is_class_index
 from mixreg.theory.moments import DataMoments
 
@@ -84,9 +84,9 @@ class SimilarTargets:
     """
 
     def __init__(self, bandwidth: float) -> None:
-        if isinstance(bandwidth, bool) or not isinstance(bandwidth, (int, float)) or not bandwidth > 0:
+        if isinstance(bandwidth, bool) or not isinstance(bandwidth, numbers.Real) or not bandwidth > 0:
             raise ValueError(f"bandwidth must be a number above 0, got {bandwidth!r}")
-        self.bandwidth = float(bandwidth)
+        self.bandwidth: float = float(bandwidth)
 
     def __call__(self, y: Tensor, generator: Generator | None = None) -> Tensor:
         """y: n × … numbers."""
@@ -95,8 +95,11 @@ class SimilarTargets:
                 f"SimilarTargets is for numbers to regress on, got labels of {y.dtype}; for classes: 'balanced'"
             )
         values = y.detach().double().reshape(len(y), -1)
-        distance = torch.cdist(values, values).square()
-        return weighted_choices((-distance / (2 * self.bandwidth**2)).exp(), generator)
+        if not bool(values.isfinite().all()):
+            raise ValueError("SimilarTargets compares targets, and some of them are not finite")
+        # By differences: products would lose those of targets far from 0.
+        distance = torch.cdist(values, values, compute_mode="donot_use_mm_for_euclid_dist") / self.bandwidth
+        return weighted_choices((-0.5 * distance.square()).exp(), generator)
 
     def means(self, moments: DataMoments) -> Means | None:
         """None: what a sample is mixed with depends on its target."""
@@ -120,8 +123,7 @@ def resolve_partners(partners: Any) -> Any:
 
 def draw_partners(partners: Any, y: Any, generator: Generator | None) -> Tensor:
     """n partners; of several targets the first says who is whose."""
-    named = list(leaves(y, "y"))
-    target = named[0][1]
+    target = _first(y)
     found = partners(target, generator)
     n = len(target)
     if not isinstance(found, Tensor) or found.shape != (n,) or found.is_floating_point() or found.dtype == torch.bool:
@@ -130,6 +132,13 @@ def draw_partners(partners: Any, y: Any, generator: Generator | None) -> Tensor:
     if n and not bool(((found >= 0) & (found < n)).all()):
         raise ValueError(f"partners must lie in 0..{n - 1}, got values from {int(found.min())} to {int(found.max())}")
     return found.long()
+
+
+def _first(y: Any) -> Tensor:
+    """The first target of a tree, in the order in which it was given."""
+    while not isinstance(y, Tensor):
+        y = next(iter(y.values() if isinstance(y, Mapping) else y))
+    return y
 
 
 def partner_means(partners: Any, moments: DataMoments) -> Means | None:

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 from torch import Generator, Tensor
 
 from mixreg._support.numbers import require_probability
-from mixreg._support.structure import rebuild
+from mixreg._support.structure import leaves, rebuild
 from mixreg.losses.target_trees import part_tree, value_tree
+from mixreg.losses.targets import is_class_index
 from mixreg.methods.method import Method
 from mixreg.methods.partners import UniformPartners, draw_partners, partner_means, resolve_partners
 from mixreg.prediction.rule import Rule
@@ -81,7 +82,11 @@ class Recipe(Method):
         """Checked targets as values, smoothed if asked: n × …, or a tree of such."""
         self._require_takeable(x)
         values = value_tree(x, y, self.num_classes, self.ignore_index)
-        return rebuild(values, self._smoothed) if self.label_smoothing else values
+        if not self.label_smoothing or isinstance(values, Tensor):
+            return self._smoothed(values)
+        # Of several targets the labels are smoothed, numbers to regress on are not.
+        given = iter([target for _, target in leaves(y, "y")])
+        return rebuild(values, lambda part: self._smoothed(part) if is_class_index(next(given)) else part)
 
     def _parts(self, x: Any, y: Any) -> Any:
         """Checked targets as they are."""

@@ -109,6 +109,12 @@ class FinishedRun:
         size = batch_size(self.trained.shape)
         parts = [self.model(part.to(self.device)).float().cpu() for part in prepared.split(size) if len(part)]
         found = torch.cat(parts) if parts else torch.empty(0, self.trained.num_classes)
+        if not bool(torch.isfinite(found.sum())):
+            bad = (~found.isfinite()).reshape(len(found), -1).any(1)
+            if bool(bad.any()):
+                raise DataError(
+                    f"what the network makes of row {int(bad.nonzero()[0])} is not finite: is it too large?"
+                )
         return self.trained.targets.restored(found)
 
     def predict_proba(self, x: Any) -> Tensor:

@@ -50,6 +50,8 @@ def has_parts(method: Method) -> bool:
     """
     if method.loss != "cross_entropy" and not isinstance(method.loss, WeightedCrossEntropy):
         return False
+    if getattr(method, "label_smoothing", 0.0):
+        return False
     if isinstance(method, Choice):
         return type(method) is Choice and all(has_parts(one) for one in method.methods)
     kind = type(method)

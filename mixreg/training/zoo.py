@@ -85,12 +85,16 @@ def find(name: str) -> Path:
 def read_card(path: Path) -> dict[str, Any] | None:
     """The card of a network's file; None if it has none."""
     place = path.with_name(path.name.removesuffix(SUFFIX) + CARD)
-    if not place.exists():
+    if not place.exists() and not place.is_symlink():
         return None
     try:
         card = json.loads(place.read_text(encoding="utf-8"))
         parts = {"name": str, "bytes": int, "sha256": str, "recipe": dict, "test": dict}
         wrong = [key for key, kind in parts.items() if not isinstance(card[key], kind)]
+        for rule, measured in card["test"].items():
+            is_whole = all(isinstance(measured[key], (int, float)) for key in ("accuracy", "cross_entropy", "ece"))
+            if rule not in ("plain", "rescaled", "fitted") or not is_whole:
+                wrong.append(f"the test of {rule!r}")
         if wrong or card["name"] != path.name.removesuffix(SUFFIX):
             raise ValueError(f"{(wrong or ['name'])[0]} is not what it must be")
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -144,7 +144,10 @@ def fit_table(
     else:
         net = copy.deepcopy(earlier.net)
     fitted = Fitted(net, table.columns, moments)
-    fitted.method = build_method(settings, alpha, table, net, moments)
+    with torch.random.fork_rng(devices=[]):
+        # What a method learns beside the network begins with random weights too.
+        torch.manual_seed(stream_seed(seed, "method") % 2**63)
+        fitted.method = build_method(settings, alpha, table, net, moments)
     train_further(settings, fitted, table.loss, data, held, stream(seed, "batches"), seed)
     if settings.rule == "fitted" and held is not None:
         fit_rule(fitted.predictor, held, table.loss_name, seed)
@@ -171,7 +174,14 @@ def train_further(
             settings.optimizer, trained.parameters(), settings.lr, settings.weight_decay, options
         )
         if "optimizer" in fitted.state:
-            optimizer.load_state_dict(fitted.state["optimizer"])
+            if fitted.state["kind"] != settings.optimizer:
+                raise ValueError(
+                    f"training began with optimizer={fitted.state['kind']!r} and cannot go on with "
+                    f"{settings.optimizer!r}: fit anew"
+                )
+            # What it has gathered, with the settings of now.
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict(fitted.state["optimizer"] | {"param_groups": groups})
         step = make_step(fitted.net, trained, fitted.method, loss, optimizer)
 
         def held_out_loss() -> float:
@@ -186,7 +196,12 @@ def train_further(
     for parameter in trained.parameters():
         parameter.grad = None
     generator_state = generator.get_state().numpy()
-    fitted.state = {"seed": seed, "optimizer": optimizer.state_dict(), "generator": generator_state}
+    fitted.state = {
+        "seed": seed,
+        "kind": settings.optimizer,
+        "optimizer": optimizer.state_dict(),
+        "generator": generator_state,
+    }
     fitted.predictor = _in_float64(settings, predictor_of(settings, fitted.method, fitted.net, data, fitted.moments))
 
 

@@ -63,12 +63,24 @@ def perceptron(numbers: int, sizes: Sequence[int], hidden: Sequence[int], output
 
 
 def dense_layers(net: nn.Module) -> list[nn.Linear] | None:
-    """The layers of a network that is dense layers with relu between them and nothing else; None of others."""
-    if type(net) is not nn.Sequential:
+    """The layers of a network that is dense layers with relu between them and nothing else; None of others.
+
+    Nothing else: weights and biases of their own that are all trained, no layer twice, no hooks, no parametrisation.
+    """
+    if type(net) is not nn.Sequential or not len(net) or type(net[-1]) is not nn.Linear:
         return None
     layers = [layer for layer in net if type(layer) is nn.Linear]
     is_plain = all(type(layer) is (nn.ReLU if k % 2 else nn.Linear) for k, layer in enumerate(net))
-    return layers if is_plain and type(net[-1]) is nn.Linear else None
+    own = [parameter for layer in layers for parameter in (layer._parameters.get("weight"), layer.bias)]
+    is_trained = all(parameter is not None and parameter.requires_grad for parameter in own)
+    is_once = len({id(parameter) for parameter in own}) == len(own) == len(list(net.parameters()))
+    return layers if is_plain and is_trained and is_once and not any(map(_has_hooks, net.modules())) else None
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether something watches or changes a module's passes."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(module, kind) for kind in kinds)
 
 
 @torch.no_grad()

@@ -73,7 +73,10 @@ class Labels:
 
     def values(self, y: np.ndarray) -> np.ndarray:
         """Zeros and ones, n × L."""
-        return _of_width(y, self.outputs).astype(np.float64)
+        found = _of_width(y, self.outputs).astype(np.float64)
+        if not np.isin(found, (0, 1)).all():
+            raise ValueError("the estimator was trained on several labels, each 0 or 1, and y holds other values")
+        return found
 
     def decision(self, u: np.ndarray) -> Any:
         """Logits, n × L."""

@@ -61,6 +61,8 @@ def class_weights(asked: Any, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
             found = np.divide(given.sum(), np.count_nonzero(sums) * sums, where=sums > 0, out=np.zeros(len(sums)))
         else:
             found = compute_class_weight(one, classes=classes, y=column)
+            if not (found >= 0).all():
+                raise ValueError(f"class_weight must hold numbers of at least 0, got {one!r}")
         weights = weights * found[index]
     return weights
 
