@@ -198,3 +198,38 @@ def test_a_batch_in_the_linear_part_of_huber_s_loss_is_no_reason_to_refuse_it() 
     far = y + 100
     value = ApproximateMixup(1.0, moments_of(x, far), loss=huber)(net, x, far)
     assert bool(torch.isfinite(value))
+
+
+def test_inputs_that_are_features_of_another_network() -> None:
+    encoder, head = nn.Linear(4, 4), nn.Linear(4, 3)
+    m = DataMoments.from_means(torch.zeros(4), torch.ones(3) / 3)
+    x, y = torch.randn(8, 4), torch.randint(0, 3, (8,))
+    found = ApproximateMixup(1.0, m, generator=torch.Generator().manual_seed(0))(head, encoder(x), y)
+    (slope,) = torch.autograd.grad(found, encoder.bias, retain_graph=True)
+    assert slope.abs().max() > 0
+
+
+@pytest.mark.parametrize("part", [1.0, 0.5])
+def test_a_sample_that_is_not_finite_is_named_and_not_learnt_from(part) -> None:
+    x, y = torch.randn(12, 4), torch.randint(0, 3, (12,))
+    x[3] = float("inf")
+    m = DataMoments.from_means(torch.zeros(4), torch.ones(3) / 3)
+    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    for seed in range(4):
+        with pytest.raises(ValueError, match="not finite at sample"):
+            ApproximateMixup(1.0, m, part=part, generator=torch.Generator().manual_seed(seed))(net, x, y)
+        assert net[1].running_mean.isfinite().all()
+        assert int(net[1].num_batches_tracked) == 0
+        with pytest.raises(ValueError, match="sample 3"):
+            ApproximateMixup(1.0, m, part=part, generator=torch.Generator().manual_seed(seed))(net[0], x, y)
+
+
+def test_parts_that_are_none() -> None:
+    net, x, y = problem("cross_entropy", n=7)
+    for part in ("0.5", None):
+        with pytest.raises(ValueError, match="part must be a share of a batch"):
+            ApproximateMixup(0.7, moments_of(x, y, 3), part=part)
+    criterion = ApproximateMixup(0.7, moments_of(x, y, 3), part=0.5)
+    assert "part=0.5" in repr(criterion)
+    with pytest.raises(ValueError, match="one output for each input"):
+        criterion(lambda z: net(z).sum(), x, y)

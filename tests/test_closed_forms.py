@@ -1,6 +1,7 @@
 """Layers whose derivatives along a line have a closed form, against PyTorch's own and against differences."""
 
 import copy
+import weakref
 from contextlib import contextmanager
 
 import pytest
@@ -327,3 +328,67 @@ def test_somebody_elses_direction_is_left_alone() -> None:
     found = torch.func.jvp(slope, (x,), (other,))[1]
     expected = torch.func.jvp(lambda z: torch.func.jvp(layer, (z,), (one,))[1], (x,), (other,))[1]
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_layer_norm_under_autocast_is_as_exact_as_pytorchs(dtype) -> None:
+    net = nn.LayerNorm(256)
+    x, delta = 300 * torch.randn(8, 256, generator=torch.Generator().manual_seed(0)), torch.randn(8, 256)
+    expected = tangents(net, x, delta, True)
+    with torch.autocast("cpu", dtype):
+        found = tangents(net, x, delta, True)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * float(b.detach().abs().max()))
+
+
+def shared_norm() -> nn.Sequential:
+    norm = nn.BatchNorm1d(4)
+    return nn.Sequential(nn.Linear(4, 4), norm, nn.Tanh(), norm)
+
+
+@pytest.mark.parametrize("second_order", [False, True])
+@pytest.mark.parametrize("make", [shared_norm, lambda: nn.Sequential(nn.Linear(4, 4), nn.Softmax(1), nn.GELU())])
+def test_a_gradient_is_the_same_where_it_can_be_differentiated(make, second_order) -> None:
+    """Of inputs of which one is made of the other, as where a layer is used twice."""
+    net = warmed(make())
+    x, delta = torch.randn(2, 6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    parameters = list(net.parameters())
+    found = [
+        torch.autograd.grad(
+            tangents(net, x, delta, second_order)[1 + second_order].square().sum(), parameters, create_graph=c
+        )
+        for c in (False, True)
+    ]
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_residuals_that_are_added_in_place() -> None:
+    a, b = warmed(nn.Linear(4, 4)), warmed(nn.Linear(4, 4))
+
+    def net(z: Tensor) -> Tensor:
+        hidden = a(z.sin())
+        hidden += b(F.relu(hidden))
+        return hidden.sin()
+
+    require_the_same(net, (4,), 1, [*a.parameters(), *b.parameters()])
+
+
+def test_what_hangs_on_a_tensor_stays_there() -> None:
+    x, kept, seen = torch.randn(5, 4), [], []
+    for hook in (lambda m, i, o: setattr(o, "tag", 1), lambda m, i, o: kept.append(weakref.ref(o))):
+        net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
+        net[0].register_forward_hook(hook)
+        net[1].register_forward_hook(lambda m, i, o: seen.append(hasattr(o, "tag")))
+        tangents(net, x, x, False)
+    assert seen == [True, False]
+
+
+def test_networks_that_begin_by_writing_to_their_input() -> None:
+    net = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 3))
+    x, delta = torch.randn(2, 5, 4)
+    before = x.clone()
+    _, first, second = tangents(net, x, delta, True)
+    torch.testing.assert_close(first, (delta * (x > 0)) @ net[1].weight.t())
+    assert not second.any()
+    assert torch.equal(x, before)

@@ -204,3 +204,18 @@ def test_wrong_loaders_get_a_sentence() -> None:
             risk.quadratic(net, loader, alpha=1.0)
     with pytest.raises(ValueError, match="empty"):
         risk.quadratic(net, [], alpha=1.0)
+
+
+def test_curvature_that_the_first_samples_do_not_have() -> None:
+    """A network that is linear on one side: the order of samples changes nothing but the draw."""
+    x = torch.randn(200, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = x[x[:, 0].argsort()]
+    y = torch.nn.functional.one_hot((x[:, 0] > 0).long(), 2).double()
+
+    def net(z: torch.Tensor) -> torch.Tensor:
+        return torch.relu(z - torch.tensor([0.0, 9.0])) ** 2
+
+    exact = risk.quadratic(net, x, y, 1.0).r2
+    for a, b in ((x, y), (x.flip(0), y.flip(0))):
+        found = risk.quadratic(net, a, b, 1.0, tangents=64, generator=torch.Generator().manual_seed(0))
+        assert abs(found.r2 - exact) <= 4 * found.stderr["r2"]

@@ -9,6 +9,7 @@ without them is measured by benchmarks/risk.py.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -42,6 +43,11 @@ def _stands_still(parameter: Any) -> bool:
     return parameter is None or (
         type(parameter) in (Tensor, nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(parameter)
     )
+
+
+def _is_referred_to(x: Tensor) -> bool:
+    """Whether somebody has hung something on a tensor, or has a weak reference to it."""
+    return bool(x.__dict__) or weakref.getweakrefcount(x) > 0
 
 
 def _linear(func: Any, jet: Jet, order: int, weight: Any, bias: Any = None, *rest: Any, **named: Any) -> Jet | None:
@@ -112,7 +118,7 @@ class closed_forms(TorchFunctionMode):
         kwargs = kwargs or {}
         rule = _CLOSED_FORMS.get(func)
         is_in_place = func in _IN_PLACE or kwargs.get("inplace", False)
-        is_unseen = self._order.was_just_made(args[0] if args else None)
+        is_unseen = self._order.was_just_made(args[0] if args else None) and not _is_referred_to(args[0])
         jet = None if rule is None or not args or (is_in_place and not is_unseen) else self._order.jet(args[0])
         if rule is None or jet is None:
             return func(*args, **kwargs)

@@ -64,6 +64,8 @@ ACTIVATIONS: dict[Any, Derivatives] = {
 
 def again(function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Any], gradients: Sequence[Any]) -> Any:
     """Gradients of `function` that can be differentiated again; None for what is no tensor or needs none."""
+    # As tensors of their own: one of them may have been made of another, and gradients are to end at each.
+    inputs = [x.view_as(x) if isinstance(x, Tensor) else x for x in inputs]
     asked = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
     outputs = function(*inputs)
     pairs = [(u, g) for u, g in zip(outputs, gradients, strict=True) if g is not None and u.requires_grad]
@@ -123,13 +125,15 @@ class _Relu(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *moved: Tensor) -> tuple[Tensor, ...]:
-        ctx.save_for_backward(x)
-        return F.relu(x), *(_aten.threshold_backward(t, x, 0) for t in moved)
+        value = F.relu(x)
+        # As PyTorch does: the input may be changed in place afterwards.
+        ctx.save_for_backward(value)
+        return value, *(_aten.threshold_backward(t, value, 0) for t in moved)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        (x,) = ctx.saved_tensors
-        return tuple(_aten.threshold_backward(g, x, 0) for g in gradients)
+        (value,) = ctx.saved_tensors
+        return tuple(_aten.threshold_backward(g, value, 0) for g in gradients)
 
 
 def relu(jet: Jet) -> Jet:

@@ -44,7 +44,9 @@ def _weighted(sums: tuple[Tensor, ...], weight: Tensor | None, bias: Tensor | No
 
 def _dots(left: Tensor, right: Tensor) -> Tensor:
     """Inner products over the last dimension, n × 1."""
-    return torch.linalg.vecdot(left, right).unsqueeze(-1)
+    # Autocast would take sums in half precision.
+    with torch.autocast(left.device.type, enabled=False):
+        return torch.linalg.vecdot(left, right).unsqueeze(-1)
 
 
 class _LayerNorm(torch.autograd.Function):

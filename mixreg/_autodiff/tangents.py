@@ -51,12 +51,35 @@ def tangents(
 
 
 def tangents_of_some(
-    net: Network, x: Tensor, others: Tensor, delta: Tensor, second_order: bool, validate: bool
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """The same for x (m × …), and f of `others` (k × …), in one forward pass for whoever watches it."""
+    net: Network, x: Tensor, others: Tensor, delta: Tensor, second_order: bool, where: Callable[[int], str] | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """f of x (m × …) and then of `others` (k × …), and the derivatives of the first, in one pass for who watches it.
+
+    Args:
+        net: the network.
+        x: m × …
+        others: k × …
+        delta: directions for x.
+        second_order: whether the second derivative is asked for.
+        where: names a row in the error that refuses outputs which are not finite, after which normalisations have
+            learnt nothing; None to look at no value.
+    """
 
     def run(f: Network, module: Network, x: Tensor, others: Tensor, delta: Tensor) -> Any:
-        return *tangents_inside(f, module, x, delta, second_order, validate), require_tensor(f(others))
+        buffers = [b for root in modules_of(module) for b in root.buffers()] if where is not None else []
+        before = [b.clone() for b in buffers]
+        u, first, second = tangents_inside(f, module, x, delta, second_order, validate=False)
+        rest = require_tensor(f(others))
+        if u.ndim == 0 or u.shape[1:] != rest.shape[1:] or len(rest) != len(others):
+            raise ValueError(f"the network must return one output for each input, got {tuple(rest.shape)}")
+        u = torch.cat([u, rest])
+        try:
+            return u if where is None else refuse_non_finite(u, "the network's output", where), first, second
+        except ValueError:
+            with torch.no_grad():
+                for buffer, value in zip(buffers, before, strict=True):
+                    buffer.copy_(value)
+            raise
 
     return within_forward(net, run, x, others, delta)
 
@@ -82,7 +105,8 @@ def _tangents(
     order = Order(1 + second_order)
 
     def once(z: Tensor) -> tuple[Tensor, Tensor]:
-        return jvp(lambda z: require_tensor(net(z)), (z,), (delta,))
+        # A copy at second order: functorch cannot let a network write to what two levels share.
+        return jvp(lambda z: require_tensor(net(z.clone() if second_order else z)), (z,), (delta,))
 
     def both() -> tuple[Tensor, Tensor, Tensor | None]:
         if not second_order:

@@ -83,8 +83,8 @@ class ApproximateMixup(WithMixupRule, Criterion):
         validate: bool = True,
     ) -> None:
         self.alpha = alpha
-        if not 0 < part <= 1:
-            raise ValueError(f"part must be a share of a batch in (0, 1], got {part}")
+        if not isinstance(part, (int, float)) or not 0 < part <= 1:
+            raise ValueError(f"part must be a share of a batch in (0, 1], got {part!r}")
         self.part, self.validate = part, validate
         if not isinstance(moments, DataMoments):
             raise TypeError(f"moments must be DataMoments, got {type(moments).__name__}")
@@ -129,14 +129,15 @@ class ApproximateMixup(WithMixupRule, Criterion):
             x, delta, y, epsilon = (t.index_select(0, sorting) for t in (x, delta, y, epsilon))
             some, rest = x.split([noisy, n - noisy])
             moved = delta.narrow(0, 0, noisy)
-            u, first, second, others = tangents_of_some(net, some, rest, moved, self.second_order, self.validate)
-            u = torch.cat([u, others])
+            where = (lambda row: f"sample {int(sorting[row])}") if self.validate else None
+            u, first, second = tangents_of_some(net, some, rest, moved, self.second_order, where)
         if u.ndim == 0 or u.shape[0] != n:
             raise ValueError(f"the network must return {n} outputs for {n} inputs, got {tuple(u.shape)}")
         values = self._values(y, u, epsilon, first, second, noisy)
+        values = values if noisy == n else values.index_select(0, places)
         if self.validate and not torch.compiler.is_compiling():
             refuse_non_finite(values.detach(), "the network's output or its loss", lambda row: f"sample {row}")
-        return values if noisy == n else values.index_select(0, places)
+        return values
 
     def _values(
         self, y: Tensor, u: Tensor, epsilon: Tensor, first: Tensor, second: Tensor | None, noisy: int
@@ -187,8 +188,11 @@ class ApproximateMixup(WithMixupRule, Criterion):
         centred = data - mean.to(data.dtype)
         weight = (gamma * sign).to(data.dtype).reshape(-1, *[1] * (data.ndim - 1))
         # In the memory format of the data, so that no layer has to mix two.
-        partners = torch.index_select(centred, 0, partner, out=torch.empty_like(centred))
+        partners = centred.index_select(0, partner)
+        if not centred.is_contiguous():
+            partners = torch.empty_like(centred).copy_(partners)
         return partners.mul_(weight).add_(centred, alpha=sigma)
 
     def __repr__(self) -> str:
-        return f"ApproximateMixup(alpha={self.alpha}, loss={self.loss!r}, second_order={self.second_order})"
+        part = "" if self.part == 1 else f", part={self.part}"
+        return f"ApproximateMixup(alpha={self.alpha}, loss={self.loss!r}, second_order={self.second_order}{part})"

@@ -46,7 +46,7 @@ FORWARD, DIFFERENCES = DERIVATIVES = ("forward", "differences")
 TERMS = ("joint", "square", "r2", "r4", "sum")
 VALUES = ("base", "r3", *TERMS)
 _MATRIX_ELEMENTS = 1 << 22
-# Samples that tell whether a network is piecewise linear, and how far differences are off.
+# Samples that tell how far differences are off.
 _PROBED = 2
 
 # f(x), Jδ and f″[δ, δ], m × c each, at x along δ, with f(x) if it is known.
@@ -58,13 +58,14 @@ def step_of(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).eps ** 0.25)
 
 
-def by_tangents(net: Network, second_order: bool) -> Along:
+def by_tangents(net: Network) -> Along:
     """Derivatives in forward mode."""
 
     def along(x: Tensor, delta: Tensor, known: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        u, first, second = tangents(net, x, delta, second_order)
-        u, first = (part.reshape(len(x), -1).double() for part in (u, first))
-        return u, first, torch.zeros_like(first) if second is None else second.reshape(len(x), -1).double()
+        u, first, second = tangents(net, x, delta, True)
+        assert second is not None
+        u, first, second = (part.reshape(len(x), -1).double() for part in (u, first, second))
+        return u, first, second
 
     return along
 
@@ -231,13 +232,12 @@ class Estimator:
         own: tuple[Tensor, Tensor],
         drawn: tuple[Tensor, Tensor, Tensor],
     ) -> Along:
-        """How to take derivatives, from a look at the first samples."""
+        """How to take derivatives; of differences, a look at the first samples says how far they are off."""
+        if self.derivatives == FORWARD:
+            # Where a network is piecewise linear the second derivative costs next to nothing.
+            return by_tangents(self.net)
         some = slice(0, _PROBED)
         looks = [(own[0][some], own[1][some]), (drawn[0][some], drawn[1][some].double())]
-        if self.derivatives == FORWARD:
-            both = by_tangents(self.net, True)
-            curves = any(bool(both(x[some], delta, None)[2].any()) for delta, _ in looks)
-            return both if curves else by_tangents(self.net, False)
         step = step_of(x.dtype)
         chosen, doubled = by_differences(self.net, step), by_differences(self.net, 2 * step)
         for (delta, epsilon), scale in zip(looks, (self.var, self.gamma2), strict=True):
