@@ -12,6 +12,11 @@ from mixreg import ApproximateMixup, DataMoments, Mixup, risk
 from mixreg.losses.targets import to_values
 
 
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
 def moments_of(x: torch.Tensor, y: torch.Tensor, num_classes: int | None = None) -> DataMoments:
     m = DataMoments(num_classes=None if y.is_floating_point() else num_classes)
     m.update(x, y)

@@ -15,6 +15,12 @@ from mixreg._autodiff.jets import Order
 from mixreg._autodiff.tangents import tangents
 from mixreg._autodiff.written_out import written_out
 
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
 LAYERS = {
     "dense": (nn.Linear(4, 3), (4,)),
     "dense, no bias, in the middle": (nn.Linear(4, 3, bias=False), (2, 4)),

@@ -12,6 +12,11 @@ from mixreg import MixedTargets, Mixup, SimilarTargets, calibration, mixed_loss
 from mixreg.training.step import has_parts
 
 
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
 def seeded() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
