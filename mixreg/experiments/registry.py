@@ -22,6 +22,7 @@ from mixreg.experiments import (
     rescaling,
     terms,
     two_moons,
+    underfitting,
 )
 from mixreg.experiments.experiment import Experiment, Kind
 
@@ -43,6 +44,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         batch_norm,
         calibratable,
         over_training,
+        underfitting,
     )
 }
 
