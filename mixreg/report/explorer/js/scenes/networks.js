@@ -129,7 +129,7 @@ function drawSum(pen, { width, height, wide }, look) {
   const x = Math.min(width * 0.42, height * 0.42) + (wide ? 36 : 14), size = wide ? 15 : 12, step = size * (wide ? 1.55 : 1.35);
   [...TERMS, ["total", "sum"]].forEach(([key, name], k) => {
     const y = 36 + k * step, value = look[key], colour = key === "total" ? "ink" : `term-${key}-text`;
-    if (key === "total") pen.line([[x, y - size - 2], [x + size * 10.5, y - size - 2]], "edge", { width: 1 });
+    if (key === "total") pen.line([[x, y - size], [x + size * 10.5, y - size]], "edge", { width: 1 });
     else pen.box({ x, y: y - size * 0.8, w: size * 0.8, h: size * 0.8 }, `term-${key}`);
     pen.text(x + size * 1.4, y, name, { size, weight: 600, colour });
     pen.text(x + size * 10.5, y, `${value < 0 ? "−" : k && key !== "total" ? "+" : ""}${Math.abs(value).toFixed(3)}`, { size, anchor: "end" });
@@ -140,7 +140,7 @@ function drawSum(pen, { width, height, wide }, look) {
 function drawEnds(pen, look, stack, up, box) {
   const labels = stack.parts.map(({ key, from, to }, k) => ({ words: TERMS[k][1], y: (up(from) + up(to)) / 2, h: Math.abs(up(from) - up(to)), colour: `term-${key}-text` }))
     .filter(({ h }) => h > 2);
-  labels.push({ words: "Mixup loss", y: up(look.mixup), colour: "mixup-text" }, { words: "sum", y: up(look.total), colour: "ink" });
+  labels.push({ words: box.w > 400 ? "Mixup loss" : "Mixup", y: up(look.mixup), colour: "mixup-text" }, { words: "sum", y: up(look.total), colour: "ink" });
   labels.sort((a, b) => a.y - b.y);
   for (let k = 1; k < labels.length; k++) labels[k].y = Math.max(labels[k].y, labels[k - 1].y + 14);
   const over = labels[labels.length - 1].y - (box.y + box.h);
