@@ -138,3 +138,19 @@ def test_several_labels_are_mixed_as_numbers(monkeypatch) -> None:
     criterion = nn.BCEWithLogitsLoss(pos_weight=rarity)
     torch.testing.assert_close(mixed_loss(criterion)(u, parts), criterion(u, soft))
     assert module.main(10) > 0.85
+
+
+# How sure so few held-out texts are of the strength depends on rounding.
+@pytest.mark.filterwarnings("ignore:.*held-out samples cannot tell strength")
+def test_text_in_the_trainer_is_mixed_at_the_embedding_and_held_out_texts_fit_the_rule(monkeypatch, tmp_path) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    module = example("huggingface_text", monkeypatch)
+    samples = module.texts(20, seed=5)
+    batch = module.padded(samples)
+    assert batch["attention_mask"].sum(1).tolist() == [len(sample["input_ids"]) for sample in samples]
+    found = module.main(6, str(tmp_path))
+    # Above chance, and no worse than both named points, on texts that nothing was fitted on.
+    assert min(accuracy for accuracy, _ in found.values()) > 0.6
+    assert found["fitted"][1] < min(found["plain"][1], found["rescaled"][1]) + 0.02
+    assert found["rescaled"] != found["plain"]

@@ -204,31 +204,82 @@ def test_the_collator_mixes_what_another_one_makes() -> None:
         MixupCollator(mix, input_name="input_values")(data()[:8])
 
 
-def test_known_moments_save_a_pass_and_iterable_data_needs_them(tmp_path) -> None:
-    labels = torch.tensor([sample["labels"] for sample in data()])
+class Counted(torch.utils.data.Dataset):
+    """Knows how often each sample was read."""
+
+    def __init__(self) -> None:
+        self.samples, self.reads = data(), [0] * 40
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> dict:
+        self.reads[index] += 1
+        return self.samples[index]
+
+
+def test_means_are_gathered_while_training_and_cost_no_read(tmp_path) -> None:
+    callback, samples = MixupCallback(0.7, 3, seed=3), Counted()
+    run = trainer(tmp_path, [callback], eval_strategy="epoch", eval_on_start=True, save_strategy="epoch")
+    run.train_dataset = samples
+    run.train()
+    assert samples.reads == [2] * 40
+    torch.testing.assert_close(callback.moments.x_mean, images().double().mean(0))
+    # Resumed, they are found by one pass: what was seen before is not kept. Then an epoch is trained, on as many reads.
+    again, samples = MixupCallback(0.7, 3, seed=3), Counted()
+    run = trainer(tmp_path, [again], num_train_epochs=3)
+    run.train_dataset = samples
+    run.train(resume_from_checkpoint=True)
+    assert samples.reads == [2] * 40
+    torch.testing.assert_close(again.moments.x_mean, callback.moments.x_mean)
+
+
+def test_worker_processes_and_methods_with_means_take_one_pass(tmp_path) -> None:
     moments = DataMoments(3)
-    moments.update(images(), labels)
+    moments.update(images(), torch.tensor([sample["labels"] for sample in data()]))
+    # Reads of worker processes are not seen here, but those of the pass are theirs, too.
+    callback = MixupCallback(0.7, 3)
+    trainer(tmp_path, [callback], max_steps=1, dataloader_num_workers=1).train()
+    torch.testing.assert_close(callback.moments.x_mean, moments.x_mean)
+    callback, samples = MixupCallback(0.7, 3, method="gaussian"), Counted()
+    run = trainer(tmp_path, [callback], num_train_epochs=1)
+    run.train_dataset = samples
+    run.train()
+    assert samples.reads == [2] * 40
+    torch.testing.assert_close(callback.method.moments.x_mean, moments.x_mean)
+    callback, samples = MixupCallback(0.7, 3, moments=moments), Counted()
+    run = trainer(tmp_path, [callback], num_train_epochs=1, dataloader_num_workers=0)
+    run.train_dataset = samples
+    run.train()
+    assert samples.reads == [1] * 40
 
-    class Stream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            return iter(data())
 
-    def run(callback):
-        run = trainer(tmp_path, [callback], max_steps=2)
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(data())
+
+
+def test_iterable_data_is_averaged_on_the_way_and_otherwise_needs_moments(tmp_path) -> None:
+    moments = DataMoments(3)
+    moments.update(images(), torch.tensor([sample["labels"] for sample in data()]))
+
+    def run(callback, **settings):
+        run = trainer(tmp_path, [callback], max_steps=3, **settings)
         run.train_dataset = Stream()
         run.train()
-        return run
+        return callback
 
+    torch.testing.assert_close(run(MixupCallback(0.7, 3)).moments.x_mean, moments.x_mean)
     with pytest.raises(ValueError, match="give MixupCallback its moments="):
-        run(MixupCallback(0.7, 3))
-    net = run(MixupCallback(0.7, 3, moments=moments)).model
-    assert len(net._forward_hooks) == 1
+        run(MixupCallback(0.7, 3), dataloader_num_workers=1)
+    found = run(MixupCallback(0.7, 3, moments=moments), dataloader_num_workers=1)
+    assert found.moments is moments
 
 
 def test_a_second_training_averages_its_own_data(tmp_path) -> None:
     callback = MixupCallback(0.7, 3)
     trainer(tmp_path, [callback], max_steps=1).train()
-    run = trainer(tmp_path, [callback], max_steps=1)
+    run = trainer(tmp_path, [callback], num_train_epochs=1)
     run.train_dataset = [{**sample, "pixel_values": sample["pixel_values"] + 10} for sample in data()]
     run.train()
     torch.testing.assert_close(callback.moments.x_mean, (images() + 10).double().mean(0), rtol=1e-5, atol=1e-5)

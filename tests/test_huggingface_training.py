@@ -192,7 +192,7 @@ def test_what_cannot_be_resumed_exactly_says_so(tmp_path) -> None:
     trainer(tmp_path, small(), data(), [MixupCallback(0.7, 3, seed=3)], mixup_loss, **settings).train()
     (folder,) = tmp_path.glob("checkpoint-*")
     state = json.loads((folder / "trainer_state.json").read_text())
-    del state["stateful_callbacks"]["mixreg"]["generator"]
+    del state["stateful_callbacks"]["mixreg"]["generators"]
     (folder / "trainer_state.json").write_text(json.dumps(state))
     settings["num_train_epochs"] = 2
     run = trainer(tmp_path, small(), data(), [MixupCallback(0.7, 3, seed=3)], mixup_loss, **settings)

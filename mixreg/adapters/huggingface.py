@@ -3,11 +3,16 @@
     Trainer(model, …, callbacks=[MixupCallback(alpha=1.0, num_classes=10)], compute_loss_func=mixup_loss)
 
 When training begins the callback puts a `MixupCollator` around the training loader's collate function (evaluation has
-its own loader, which stays as it is) and averages the training data once, for x̄ and ȳ. Whenever the model is in
-evaluation mode, its inputs are shrunk and its logits stretched (eq. testmodif), but for what measures a network
-(`mixreg.risk`) and inside `with callback.plain():`. Checkpoints get the means beside the weights (a final model by
-`MixupCallback.save`), so that `rescale_from` can do the same for a model that was loaded; and the method with its α and
-the state of its random number generator, so that a resumed run draws what it would have drawn.
+its own loader, which stays as it is). Images and other numbers are mixed there; text is mixed after the embedding of
+the model (`mixreg.adapters.embeddings`). The means x̄ and ȳ are gathered on the way, as batches are used; the data is
+only gone through beforehand, once, where that cannot be seen (batches that worker processes make), where training is
+resumed, and where a method needs the means itself.
+
+Whenever the model is in evaluation mode and there are means, its inputs are shrunk and its logits stretched
+(eq. testmodif), but for what measures a network (`mixreg.risk`) and inside `with callback.plain():`. Checkpoints get
+the rule beside the weights (a final model by `MixupCallback.save`), so that `rescale_from` can do the same for a model
+that was loaded; and the method with its α and the state of its random number generator, so that a resumed run draws
+what it would have drawn.
 
 Mixed labels are probabilities, which the losses inside Hugging Face's models take for those of several labels at once;
 `mixup_loss` takes them for what they are, and training without it is refused. Targets that are numbers, or several
@@ -18,27 +23,27 @@ Needs transformers: `pip install 'mixreg[huggingface]'`.
 
 from __future__ import annotations
 
-import base64
-import warnings
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, IterableDataset
 
 from mixreg._autodiff.network import without_rules
-from mixreg.adapters.chosen import chosen_method
+from mixreg._support.random import seeded
+from mixreg.adapters.chosen import NamedMethod
+from mixreg.adapters.embeddings import EmbeddingMixing, main_input, require_encoder, require_pairing, require_pairs
+from mixreg.adapters.huggingface_batches import Entries, MixupCollator, Moments
+from mixreg.adapters.huggingface_loss import mixup_loss
+from mixreg.adapters.huggingface_methods import batch_method, layers_of, pass_over
+from mixreg.adapters.huggingface_rule import CurrentRule
+from mixreg.adapters.huggingface_state import keep, resume
 from mixreg.adapters.rescaling import RULE, Rescaling, rescale_from
-from mixreg.adapters.resume import require_same_settings, settings_of
-from mixreg.losses.targets import require_probabilities
-from mixreg.methods.method import Augmentation
-from mixreg.prediction.rule import Rule
-from mixreg.theory.moments import DataMoments
+from mixreg.adapters.token_moments import TokenMoments
+from mixreg.methods import load_method
+from mixreg.methods.method import Method
+from mixreg.prediction.rescaled import Rescaled
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
@@ -49,96 +54,33 @@ else:
         raise ImportError("MixupCallback needs transformers: pip install 'mixreg[huggingface]'") from error
 
 __all__ = ["RULE", "MixupCallback", "MixupCollator", "Rescaling", "mixup_loss", "rescale_from"]
-# Under which a checkpoint's trainer_state.json keeps what resuming takes.
-STATE = "mixreg"
-Collate = Callable[[list[Any]], dict[str, Any]]
-
-
-class MixupCollator:
-    """Mixes what another collate function makes of samples.
-
-    Args:
-        method: how to mix.
-        collate: makes a dict of tensors of a list of samples; by default Hugging Face's.
-        input_name: of the inputs, which are mixed.
-        label_name: of the labels, which are mixed alike.
-    """
-
-    def __init__(
-        self,
-        method: Augmentation,
-        collate: Collate | None = None,
-        input_name: str = "pixel_values",
-        label_name: str = "labels",
-    ) -> None:
-        from transformers import default_data_collator
-
-        self.method, self.collate = method, collate or default_data_collator
-        self.input_name, self.label_name = input_name, label_name
-        self.is_off = False
-        # The generator after each batch that is not trained on yet: loaders fetch ahead.
-        self.states: deque[Tensor] = deque()
-
-    def __call__(self, samples: list[Any]) -> dict[str, Any]:
-        """One mixed batch."""
-        batch: dict[str, Any] = self.collate(samples)
-        if self.is_off:
-            return batch
-        x, y = self.method(*self.inputs_and_labels(batch))
-        if self.method.generator is not None:
-            self.states.append(self.method.generator.get_state())
-        return {**batch, self.input_name: x, self.label_name: y}
-
-    def inputs_and_labels(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """The two entries of a batch that matter here."""
-        for name in (self.input_name, self.label_name):
-            if name not in batch:
-                held = ", ".join(batch)
-                raise ValueError(f"a batch has no {name!r}, it has {held}; name what to mix: input_name, label_name")
-        return batch[self.input_name], batch[self.label_name]
-
-
-def mixup_loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-    """Cross-entropy of class indices (n) or of mixed labels (n × c), as `Trainer(compute_loss_func=…)` calls it."""
-    logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
-    if labels.is_floating_point():
-        _require_soft_labels(labels)
-    if num_items_in_batch is None:
-        return cross_entropy(logits, labels)
-    # Trainer counts the entries of labels: c of them for every mixed sample.
-    entries = labels.shape[1] if labels.is_floating_point() else 1
-    return cross_entropy(logits, labels, reduction="sum") * entries / num_items_in_batch
-
-
-def _require_soft_labels(labels: Tensor) -> None:
-    try:
-        if labels.ndim < 2:
-            raise ValueError(f"labels of shape {tuple(labels.shape)}")
-        require_probabilities(labels)
-    except ValueError as error:
-        raise ValueError(
-            "mixup_loss is the cross-entropy of class indices, or of labels that sum to 1; for a regression or several "
-            "labels at once leave compute_loss_func and num_classes out: the model's own loss takes mixed targets"
-        ) from error
 
 
 class MixupCallback(TrainerCallback):
     """Mixup in training, the rescaled network in evaluation.
 
     Args:
-        alpha: in [0, ∞]; 1 by default.
-        num_classes: needed when labels are integers, which become soft labels; without it targets are mixed as they
-            are (numbers, or several labels at once).
+        alpha: in [0, ∞]; 1 by default, or the method's own default.
+        num_classes: needed when labels are integers, of samples or of tokens; without it targets are mixed as they are
+            (numbers, or several labels at once).
         per_sample: draw θ for every sample, or once per batch.
         seed: of partners and shares; by default PyTorch's global random number generator.
         rescale: whether evaluation uses the rescaled network.
-        moments: x̄ and ȳ of the training data, if they are known; otherwise they are found by a pass over it.
-        input_name: what the model's input is called.
+        moments: x̄ and ȳ of the training data, if they are known: `DataMoments`, or `TokenMoments` of text.
+        input_name: what the model's input is called; by default as the model says.
         label_name: what the labels are called.
-        method: another augmentation than Mixup, such as `CutMix(1.0, num_classes=10)`; the first four are then its own.
+        method: another way to mix than Mixup: its name, as `mixreg train --method` has it, or one that is made, such as
+            `CutMix(1.0, num_classes=10)`, to which the first four then belong.
         until: batches are mixed for so many epochs and then shown as they are, and predictions are then plain: the
             network last saw data as it is, for which there is no rule.
+        **options: of a method by name.
+
+    Attributes:
+        method: what mixes; one by its name is made when training begins.
+        moments: of what was trained on so far, or over the pass.
     """
+
+    method: Method
 
     def __init__(
         self,
@@ -147,102 +89,146 @@ class MixupCallback(TrainerCallback):
         per_sample: bool = True,
         seed: int | None = None,
         rescale: bool = True,
-        moments: DataMoments | None = None,
-        input_name: str = "pixel_values",
+        moments: Moments | None = None,
+        input_name: str | None = None,
         label_name: str = "labels",
-        method: Augmentation | None = None,
+        method: Method | str | None = None,
         until: int | None = None,
+        **options: Any,
     ) -> None:
         if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 1):
             raise ValueError(f"until must be a number of epochs, at least 1, or None, got {until!r}")
-        self.until = until
-        self.method = chosen_method(method, alpha, num_classes, per_sample, seed)
-        self.num_classes: int | None = getattr(self.method, "num_classes", None)
+        self.until, self.seed = until, seed
+        self._chosen = batch_method(method, alpha, num_classes, per_sample, seed, options)
+        if isinstance(self._chosen, Method):
+            self.method = self._chosen
         self.rescale, self.moments, self._given = rescale, moments, moments
         self.input_name, self.label_name = input_name, label_name
+        self._rule: CurrentRule | None = None
         self._rescaling: Rescaling | None = None
-        self._guard: Any = None
+        self._hooks: list[Any] = []
         self._mixing: MixupCollator | None = None
+        # As it was after the batch that was used last.
+        self._generator: Tensor | None = None
+
+    @property
+    def num_classes(self) -> int | None:
+        """c, if labels are integers."""
+        return getattr(self._chosen, "num_classes", None)
 
     def plain(self) -> AbstractContextManager[None]:
         """Inside, the model is as it was trained, also in evaluation mode: `with callback.plain(): model(x)`."""
         return without_rules()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Put the collator into the training loader, find the means, and rescale the model in evaluation."""
+        """Put the collator into the training loader, and be ready to rescale the model in evaluation."""
         if args.label_smoothing_factor:
             raise ValueError(
                 f"label_smoothing_factor={args.label_smoothing_factor} has no effect on mixed labels: leave it out and "
                 "smooth the labels of the training data instead (n × c floating labels are mixed as they are)"
             )
         loader, model = given["train_dataloader"], given["model"]
-        self._resume(state, loader)
-        collator = loader.collate_fn
-        if isinstance(collator, MixupCollator):
+        entries = Entries(self.input_name or main_input(model), self.label_name, self.num_classes)
+        if self._given is not None and isinstance(self._given, TokenMoments) != entries.are_text:
+            kind = "TokenMoments" if entries.are_text else "DataMoments"
+            raise TypeError(f"moments of {entries.input_name} are {kind}, got {type(self._given).__name__}")
+        if entries.are_text:
+            require_encoder(model)
+            if args.n_gpu > 1:
+                raise ValueError("text is mixed in one process for each GPU: start with accelerate launch or torchrun")
+        collate = loader.collate_fn
+        if isinstance(collate, MixupCollator):
             # Trained a second time with the same loader.
-            collator = collator.collate
-        mixing = MixupCollator(self.method, collator, self.input_name, self.label_name)
-        self.release()
-        if self.rescale:
-            # What was averaged for an earlier training says nothing of this one.
-            self.moments = self._given or _moments_of(loader, mixing, self.num_classes)
-            self._rescaling = Rescaling(model, self._rule(), self.input_name, self.label_name)
-        self._guard = model.register_forward_pre_hook(self._refuse_mixed_labels, with_kwargs=True)
-        for layer in _layers(loader):
-            layer.collate_fn = mixing
-        self._mixing = mixing
+            collate = collate.collate
+        # What was averaged for an earlier training says nothing of this one.
+        self.moments = self._given
 
-    def _resume(self, state: Any, loader: Any) -> None:
-        """Take up what a checkpoint knows of the method, if there is one."""
-        if not state.global_step:
-            return
-        stored = (state.stateful_callbacks or {}).get(STATE, {})
-        require_same_settings(self.method, stored.get("settings"))
-        if self.method.generator is None:
-            return
-        in_order = loader.num_workers == 0 and not isinstance(loader.dataset, IterableDataset)
-        if "generator" not in stored or not in_order:
-            warnings.warn(
-                "a run with a seeded method is resumed exactly only from a checkpoint that knows its generator, with "
-                "dataloader_num_workers=0 and a dataset that is not iterable: this one draws other partners",
-                stacklevel=2,
-            )
-        else:
-            content = bytearray(base64.b64decode(stored["generator"]))
-            self.method.generator.set_state(torch.frombuffer(content, dtype=torch.uint8))
+        def found_moments() -> Any:
+            if self.moments is None:
+                self.moments = pass_over(loader, collate, entries)
+            return self.moments
+
+        if isinstance(self._chosen, NamedMethod):
+            if entries.are_text:
+                require_pairing(load_method(self._chosen.name))
+            self.method = self._chosen.made(model, found_moments)
+        if entries.are_text:
+            require_pairs(self.method, self.rescale)
+        if self.seed is not None and args.process_index > 0:
+            # Each process has batches of its own, and partners of its own in them.
+            self.method.generator = seeded(self.seed + args.process_index)
+        is_resumed = resume(state, self.method, loader)
+        if self.rescale and (is_resumed or loader.num_workers > 0):
+            found_moments()
+        self.release()
+        self._remove_hooks()
+        self._rule = self._rescaling = self._generator = None
+        if self.rescale:
+            self._rule = CurrentRule(self.method, model, self.moments, entries.moments([]))
+            self._rule.require()
+            self._rescaling = Rescaling(model, self._rule, *entries[:2])
+        gathers = self.rescale and self.moments is None
+        self._mixing = MixupCollator(self.method, collate, *entries[:2], gathers)
+        self._hooks = [model.register_forward_pre_hook(self._refuse_mixed_labels, with_kwargs=True)]
+        if entries.are_text:
+            self._hooks.append(EmbeddingMixing(model, self.label_name))
+        for layer in layers_of(loader):
+            layer.collate_fn = self._mixing
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """What was fetched for the last epoch and not used is of no use."""
-        if self._mixing is not None:
-            self._mixing.states.clear()
-            self._mixing.is_off = self.until is not None and round(state.epoch or 0) >= self.until
-            if self._mixing.is_off:
-                # What the network sees from now on is what it predicts: there is nothing to undo.
-                self.release()
+        if self._mixing is None:
+            return
+        self._mixing.seen.clear()
+        self._mixing.is_off = self.until is not None and round(state.epoch or 0) >= self.until
+        if self._mixing.is_off:
+            # What the network sees from now on is what it predicts: there is nothing to undo.
+            self.release()
+            self._rescaling = None
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Before the first step: whether there will be a rule."""
+        if self._rule is not None and self._mixing is not None and self._mixing.seen:
+            self._rule.require(self._mixing.seen[0].moments)
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """A batch was used."""
-        self._used(state)
+        self._used(state, control)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """A batch was used."""
-        self._used(state)
+        self._used(state, control)
 
-    def _used(self, state: Any) -> None:
-        """Keep, for the next checkpoint, the generator as it was after the batch that was used."""
-        stored = state.stateful_callbacks.setdefault(STATE, {})
-        stored["settings"] = settings_of(self.method)
-        if self._mixing is not None and self._mixing.states:
-            content = self._mixing.states.popleft().numpy().tobytes()
-            stored["generator"] = base64.b64encode(content).decode()
+    def _used(self, state: Any, control: Any) -> None:
+        """Take in what is known of the batch, and be ready for a checkpoint or an evaluation."""
+        if self._mixing is not None and self._mixing.seen:
+            self._generator, moments = self._mixing.seen.popleft()
+            if self._rule is not None:
+                self._rule.take(moments)
+        keep(state, self.method, self._generator)
+        if control.should_evaluate or control.should_save:
+            self._join(state)
 
-    def _rule(self) -> Rule:
-        if self.moments is None:
-            raise ValueError("there are no means to rescale with: train first, with rescale=True, or give moments=")
-        rule = self.method.rule(self.moments)
-        if rule is None:
-            raise ValueError(f"{type(self.method).__name__} has no prediction rule; set rescale=False")
-        return rule.to("cpu", torch.float32)
+    def _join(self, state: Any) -> None:
+        """What all processes know, which must call this together."""
+        keep(state, self.method, self._generator, together=True)
+        if self._rule is not None:
+            self._rule.join()
+            self.moments = self._rule.moments
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """From now on there are means."""
+        self._join(state)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """The model may be given any labels again."""
+        self._join(state)
+        self._remove_hooks()
+
+    def _remove_hooks(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
 
     def _refuse_mixed_labels(self, module: nn.Module, given: Any, named: dict[str, Any]) -> None:
         labels = named.get(self.label_name)
@@ -252,43 +238,38 @@ class MixupCallback(TrainerCallback):
                 "compute_loss_func=mixup_loss"
             )
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """The model may be given any labels again."""
-        if self._guard is not None:
-            self._guard.remove()
-
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Write the means beside a checkpoint's weights."""
+        """Write the rule beside a checkpoint's weights."""
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        if self.moments is not None and state.is_world_process_zero and folder.is_dir():
+        known = self._rescaling is not None and self._rescaling.placed is not None
+        if known and state.is_world_process_zero and folder.is_dir():
             self.save(folder)
 
     def save(self, folder: str | Path) -> None:
-        """Write the prediction rule into a model's folder, for `rescale_from`."""
-        from safetensors.torch import save
+        """Write the prediction rule, fitted if it was, into a model's folder, for `rescale_from`."""
+        self._known_rescaling().save(folder)
 
-        from mixreg._support.files import write_bytes
+    def fit(self, loader: Iterable[Any], loss: str = "cross_entropy") -> Rescaled:
+        """Make the rule as strong as held-out data says (`Rescaled.fit`), and give the fitted network.
 
-        write_bytes(Path(folder) / RULE, save(self._rule().to_tensors()))
+        The model obeys it from now on in evaluation, and `save` writes it beside the weights.
+
+        Args:
+            loader: of the model's batches with labels, such as `trainer.get_eval_dataloader()`, not to be tested on.
+            loss: "cross_entropy", "logistic" (several labels at once) or "squared_error" (no temperature).
+        """
+        return self._known_rescaling().fit(loader, loss)
+
+    def rescaled_model(self) -> Rescaled:
+        """The trained model with its rule as a network of its own: it gives logits, and needs no callback."""
+        return self._known_rescaling().rescaled_model()
+
+    def _known_rescaling(self) -> Rescaling:
+        if self._rescaling is None:
+            raise ValueError("there are no means to rescale with: train first, with rescale=True, or give moments=")
+        return self._rescaling
 
     def release(self) -> None:
         """Leave the model as it was: evaluation sees the plain network again."""
         if self._rescaling is not None:
             self._rescaling.remove()
-            self._rescaling = None
-
-
-def _layers(loader: Any) -> Iterator[Any]:
-    """A loader and the ones inside it: accelerate wraps loaders, and reads now from the one, now from the other."""
-    while loader is not None:
-        yield loader
-        loader = getattr(loader, "base_dataloader", None)
-
-
-def _moments_of(loader: Any, mixing: MixupCollator, num_classes: int | None) -> DataMoments:
-    """The means of a loader's dataset, in order and without touching PyTorch's random number generators."""
-    if isinstance(loader.dataset, IterableDataset):
-        raise ValueError("an iterable dataset cannot be averaged beforehand: give MixupCallback its moments=")
-    plain = DataLoader(loader.dataset, batch_size=128, collate_fn=mixing.collate, num_workers=loader.num_workers)
-    with torch.random.fork_rng(devices=[]):
-        return DataMoments.from_loader((mixing.inputs_and_labels(batch) for batch in plain), num_classes)

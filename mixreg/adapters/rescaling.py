@@ -1,18 +1,23 @@
 """A prediction rule on a model of Hugging Face, by hooks: whenever the model is in evaluation mode it obeys the rule.
 
-The rule is kept in a file beside a checkpoint's weights. The loss that a model returns beside its logits is computed
-again, of the stretched ones.
+The rule is kept in a file beside a checkpoint's weights, with the strength and the temperature that held-out data gave
+it if it was fitted. The loss that a model returns beside its logits is computed again, of the stretched ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from mixreg._autodiff.network import rules_apply
+from mixreg.adapters.embeddings import by_name, main_input
 from mixreg.adapters.own_loss import loss_again
+from mixreg.adapters.rescaled_calls import Pairs, PlacedRule, rescaled_network
+from mixreg.prediction.rescaled import Rescaled
 from mixreg.prediction.rule import Rule
 
 RULE = "mixup.safetensors"
@@ -23,13 +28,24 @@ class Rescaling:
 
     Args:
         model: of Hugging Face, which returns a mapping with "logits".
-        rule: to be obeyed.
-        input_name: what its input is called.
+        rule: to be obeyed; or what gives it, None for as long as there is none.
+        input_name: what its input is called; by default as the model says.
         label_name: what labels are called, of which it gives a loss.
+        strength, temperature: of the rule's family, κ and T, as of `mixreg.Rescaled`.
     """
 
-    def __init__(self, model: nn.Module, rule: Rule, input_name: str, label_name: str = "labels") -> None:
-        self.rule, self.input_name, self.label_name = rule, input_name, label_name
+    def __init__(
+        self,
+        model: nn.Module,
+        rule: Rule | Callable[[], Rule | None],
+        input_name: str | None = None,
+        label_name: str = "labels",
+        strength: float = 1.0,
+        temperature: float | Tensor | None = None,
+    ) -> None:
+        self.model, self._rule = model, rule
+        self.input_name, self.label_name = input_name or main_input(model), label_name
+        self.strength, self.temperature = strength, temperature
         before = model.register_forward_pre_hook(self._before, with_kwargs=True)
         self._knows_loss = False
         self._handles = [before, model.register_forward_hook(self._after, with_kwargs=True)]
@@ -39,20 +55,54 @@ class Rescaling:
         for handle in self._handles:
             handle.remove()
 
-    def _shrunk(self, x: Any) -> Any:
-        if not isinstance(x, Tensor):
-            kind = type(x).__name__
-            raise TypeError(f"the network's input must be one floating-point tensor to be shrunk, got {kind}")
-        return self.rule.to(x.device).shrink(x)
+    @property
+    def placed(self) -> PlacedRule | None:
+        """The rule of now with strength and temperature, if there is one."""
+        rule = self._rule if isinstance(self._rule, Rule) else self._rule()
+        return None if rule is None else PlacedRule(rule, self.strength, self.temperature)
+
+    def _require_placed(self) -> PlacedRule:
+        placed = self.placed
+        if placed is None:
+            raise ValueError("there are no means to rescale with: train first, with rescale=True, or give moments=")
+        return placed
+
+    def rescaled_model(self) -> Rescaled:
+        """The model with its rule as a network of its own, which returns logits, whatever becomes of the hooks."""
+        return rescaled_network(self.model, self.input_name, self._require_placed())
+
+    def fit(self, loader: Iterable[Any], loss: str = "cross_entropy") -> Rescaled:
+        """Set strength and temperature to what makes held-out data most likely, and give the fitted network.
+
+        Args:
+            loader: of batches of the model, dicts with labels, that were neither trained nor tested on.
+            loss: "cross_entropy", "logistic" (several labels at once) or "squared_error" (no temperature).
+        """
+        network = self.rescaled_model()
+        if isinstance(loader, Iterator):
+            raise TypeError("held-out data is gone through several times: give a loader or a list, not an iterator")
+        if self._require_placed().rule.y_mean.ndim > 1:
+            raise ValueError("the rule for labels of tokens has a share for every position, and cannot be fitted")
+        network.strength, network.temperature = 1.0, None
+        network.fit(Pairs(loader, self.input_name, self.label_name), loss=loss)
+        self.strength, self.temperature = network.strength, network.temperature
+        return network
+
+    def save(self, folder: str | Path) -> None:
+        """Write the rule, its strength and its temperature into a model's folder, for `rescale_from`."""
+        from safetensors.torch import save
+
+        from mixreg._support.files import write_bytes
+
+        tensors = self._require_placed().rule.to_tensors()
+        tensors["strength"] = torch.tensor(self.strength, dtype=torch.float64)
+        if self.temperature is not None:
+            tensors["temperature"] = torch.as_tensor(self.temperature, dtype=torch.float64).cpu()
+        write_bytes(Path(folder) / RULE, save(tensors))
 
     def _before(self, model: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if model.training or not rules_apply():
-            return None
-        if given:
-            return (self._shrunk(given[0]), *given[1:]), named
-        if self.input_name not in named:
-            raise ValueError(f"the model was called without {self.input_name!r}, got {', '.join(named) or 'nothing'}")
-        return given, named | {self.input_name: self._shrunk(named[self.input_name])}
+        placed = None if model.training or not rules_apply() else self.placed
+        return None if placed is None else ((), placed.shrunk(model, self.input_name, by_name(model, given, named)))
 
     def _after(self, model: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
         if not rules_apply():
@@ -65,9 +115,12 @@ class Rescaling:
                 self._loss_again(output, output["logits"], labels)
                 self._knows_loss = True
             return None
+        placed = self.placed
+        if placed is None:
+            return None
         if not isinstance(output, dict) or "logits" not in output:
             raise TypeError(f"the model must return a mapping with its logits, got {type(output).__name__}")
-        logits = self.rule.to(output["logits"].device).stretch(output["logits"])
+        logits = placed.stretched(output["logits"])
         if has_loss:
             # The model's own was that of the logits before they were stretched.
             output["loss"] = self._loss_again(output, logits, labels)
@@ -86,14 +139,14 @@ class Rescaling:
 
 
 def rescale_from(
-    model: nn.Module, folder: str | Path, input_name: str = "pixel_values", label_name: str = "labels"
+    model: nn.Module, folder: str | Path, input_name: str | None = None, label_name: str = "labels"
 ) -> Rescaling:
     """Rescale a loaded model in evaluation mode, with the rule that a checkpoint's folder holds.
 
     Args:
-        model: loaded from that folder.
+        model: loaded from that folder, or with an adapter of PEFT from it.
         folder: of the checkpoint.
-        input_name: what the model's input is called.
+        input_name: what the model's input is called; by default as the model says.
         label_name: what labels are called.
 
     Returns:
@@ -104,7 +157,11 @@ def rescale_from(
 
     path = Path(folder) / RULE
     try:
-        rule = Rule.from_tensors(load_file(path))
+        tensors = load_file(path)
+        rule = Rule.from_tensors(tensors)
+        # Files of earlier versions have neither.
+        strength, found = float(tensors.get("strength", torch.tensor(1.0))), tensors.get("temperature")
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
         raise ValueError(f"{path} does not hold the rule of a Mixup run: {error}") from error
-    return Rescaling(model, rule, input_name, label_name)
+    temperature = found if found is None or found.ndim else float(found)
+    return Rescaling(model, rule, input_name, label_name, strength, temperature)
