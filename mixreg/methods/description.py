@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from mixreg._support.near_misses import meant
 
 if TYPE_CHECKING:
     from mixreg.methods.method import Method
@@ -70,6 +72,15 @@ class Description:
     options: dict[str, Option]
     module: str
     class_name: str
+
+
+def require_options(method: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Options that a method has, by name; otherwise an error that lists those."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            listed = ", ".join(names) or "none"
+            raise ValueError(f"method {method} has no option {name!r}; it has {listed}{meant(name, names)}")
 
 
 def read_methods(source: str, module: str) -> Iterator[Description]:

@@ -14,7 +14,8 @@ the same as mixing its input.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -111,6 +112,18 @@ class ManifoldMixup(Recipe, Comparing):
         logits, mixed = self._mixed(net, rows)
         return logits, mixed if parts else mixed.values()
 
+    @contextmanager
+    def mixing(self, net: nn.Module, x: Any, y: Any) -> Iterator[Tensor]:
+        """Inside, the network mixes at a layer where it is called with x; gives the targets to compare with.
+
+        So somebody's own training step, which calls the network and puts a loss on it, trains with Manifold Mixup.
+        """
+        self.choose_layers(net)
+        rows = self.draw(x, y, self._current_generator())
+        pairing = self._pairing(rows)
+        with mixing_layer(net, self._layer_of(rows), pairing):
+            yield mix(rows[1], pairing)
+
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         """x, y, the layer, a number by which rows are paired, and the partner's share."""
         return self._drawn(x, y, generator, parts=False)
@@ -140,10 +153,12 @@ class ManifoldMixup(Recipe, Comparing):
         return Pairing(partner.to(share.device), share)
 
     def _mixed(self, net: Any, rows: Rows) -> tuple[Tensor, MixedTargets]:
-        x, y, layer, _, _ = rows
+        x, y, *_ = rows
         pairing = self._pairing(rows)
-        chosen = (self.layers or [INPUT])[int(layer[0])]
-        return mixed_outputs(net, chosen, x, pairing), paired(y, pairing)
+        return mixed_outputs(net, self._layer_of(rows), x, pairing), paired(y, pairing)
+
+    def _layer_of(self, rows: Rows) -> str:
+        return (self.layers or [INPUT])[int(rows[2][0])]
 
     def logits_and_targets(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor]:
         logits, mixed = self._mixed(net, rows)
@@ -181,6 +196,14 @@ def mixed_outputs(net: nn.Module, layer: str, x: Tensor, pairing: Pairing) -> Te
         x: n × ….
         pairing: of n samples.
     """
+    with mixing_layer(net, layer, pairing):
+        outputs: Tensor = uncompiled(net)(x)
+    return outputs
+
+
+@contextmanager
+def mixing_layer(net: nn.Module, layer: str, pairing: Pairing) -> Iterator[None]:
+    """Inside, what goes into `layer` in each forward pass is mixed; where none was, an error says so at the end."""
     is_mixed = False
 
     def mixed(hidden: Tensor) -> Tensor:
@@ -191,7 +214,6 @@ def mixed_outputs(net: nn.Module, layer: str, x: Tensor, pairing: Pairing) -> Te
         return mix(hidden, pairing)
 
     with uncompiled_calls(unwrapped(net)), changing_input(unwrapped(net), layer, mixed):
-        outputs = uncompiled(net)(x)
+        yield
     if not is_mixed:
         raise ValueError(f"layer {layer!r} took no part in the network's computation")
-    return outputs

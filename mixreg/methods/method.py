@@ -43,14 +43,14 @@ class Setting:
 
     Attributes:
         alpha: of the run.
-        num_classes: c.
+        num_classes: c; None where targets are no labels.
         net: the network that will be trained, without any wrapper.
         moments: gives x̄ and ȳ of the training set as the network sees it; for images in folders that is a pass over it.
         options: the method's own, as far as they were given.
     """
 
     alpha: float
-    num_classes: int
+    num_classes: int | None
     net: nn.Module
     moments: Callable[[], DataMoments]
     options: Mapping[str, Any]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mixreg._support.random import stream_seed
 from mixreg._support.references import load_reference
 from mixreg.losses import AnyLoss, WeightedCrossEntropy
-from mixreg.methods import load_method
+from mixreg.methods.building import build_named
 from mixreg.methods.method import Method, Setting
 from mixreg.models import MODELS, build
 from mixreg.regularisers.dropout import with_dropout
@@ -68,29 +68,14 @@ def build_method(
         moments: of the training set, if they are needed; its labels before they are smoothed.
         loss: that compares targets with outputs.
     """
-    kind = load_method(config.method)
-    unknown = [name for name in config.options if name not in kind.options]
-    if unknown:
-        known = ", ".join(kind.options) or "none"
-        raise ValueError(f"method {config.method} has no option {unknown[0]!r}; it has {known}")
 
     def seen_moments() -> DataMoments:
         found = moments()
         y_mean = smoothed_mean(found.y_mean, config)
         return DataMoments.from_means(found.x_mean.float(), y_mean.float(), num_classes, found.count)
 
-    # What a method learns beside the network starts from weights of its own.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_seed(config.seed, "policy"))
-        try:
-            method = kind.build(Setting(config.alpha, num_classes, net, seen_moments, config.options))
-        except TypeError as error:
-            if "unexpected keyword argument" not in str(error) and "missing" not in str(error):
-                raise
-            raise TypeError(
-                f"{config.method} cannot be made of alpha, num_classes and its options ({error}); give it a "
-                "classmethod build(setting)"
-            ) from error
+    setting = Setting(config.alpha, num_classes, net, seen_moments, config.options)
+    method = build_named(config.method, setting, config.seed)
     method.loss = loss
     return method
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from mixreg._support.near_misses import meant, unknown
+from mixreg._support.near_misses import unknown
 from mixreg._support.numbers import require_alpha
 from mixreg._support.tasks import LOSS_OF
 from mixreg.methods import described, require_known
+from mixreg.methods.description import require_options
 from mixreg.training.schedule import SCHEDULES, learning_rate
 
 Check = Callable[[str, Any], None]
@@ -230,10 +231,7 @@ def _own_options(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if method not in described():
         return {name: _frozen(value) for name, value in given.items()}
     known = described()[method].options
-    for name in given:
-        if name not in known:
-            listed = ", ".join(known) or "none"
-            raise ValueError(f"method {method} has no option {name!r}; it has {listed}{meant(name, known)}")
+    require_options(method, given, known)
     checked = {name: known[name].checked(value) for name, value in given.items()}
     return {name: value for name, value in checked.items() if value != known[name].default}
 

@@ -13,6 +13,7 @@ from torch import nn
 from mixreg.adapters.tables.optimizers import OPTIMIZERS
 from mixreg.adapters.tables.training import SCHEDULES, Plan
 from mixreg.methods import options_of, require_known
+from mixreg.methods.description import require_options
 from mixreg.methods.method import Method
 from mixreg.theory.theta import scalar_forms
 
@@ -83,9 +84,9 @@ class Settings:
             raise TypeError(f"method must be a name or a method, got {type(self.method).__name__}")
         require_known(self.method)
         known = options_of(self.method)
-        for name, value in (self.method_options or {}).items():
-            if name not in known:
-                raise ValueError(f"method {self.method} has no option {name!r}; it has {', '.join(known) or 'none'}")
+        given = self.method_options or {}
+        require_options(self.method, given, known)
+        for name, value in given.items():
             known[name].checked(value)
 
     @property
