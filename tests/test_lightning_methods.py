@@ -1,4 +1,4 @@
-"""Every method in the Lightning callback: the plain loop's weights, resumed runs, and what is refused before any step."""
+"""Every method in the Lightning callback: the plain loop's weights, resumed runs, and what is refused before a step."""
 
 import pytest
 import torch
