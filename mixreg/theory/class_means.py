@@ -77,8 +77,8 @@ class ClassMeans:
         return {} if self.seen is None else dict(zip(("class_sums", "class_counts"), self.seen, strict=True))
 
     def from_tensors(self, tensors: Mapping[str, Tensor], width: int) -> ClassMeans:
-        """What `tensors` gave; width: d."""
-        if self.num_classes is None or "class_sums" not in tensors:
+        """What `tensors` gave, where means are kept; width: d."""
+        if self.num_classes is None or not self.is_kept or "class_sums" not in tensors:
             return self
         shapes = {"class_sums": (self.num_classes, width), "class_counts": (self.num_classes,)}
         sums, counts = (checked_tensor(tensors, name, shape) for name, shape in shapes.items())

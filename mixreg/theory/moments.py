@@ -200,8 +200,7 @@ class DataMoments:
     def to_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything as tensors and a JSON record, for `from_tensors`."""
         record: dict[str, Any] = {"num_classes": self.num_classes, "covariance": self.covariance, "count": self.count}
-        record |= {} if self.rank is None else {"rank": self.rank}
-        record |= {"by_class": True} if self.by_class else {}
+        record |= ({} if self.rank is None else {"rank": self.rank}) | ({"by_class": True} if self.by_class else {})
         if self.count == 0:
             return {}, record
         record |= self._known.to_json()
@@ -211,9 +210,13 @@ class DataMoments:
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], record: dict[str, Any]) -> DataMoments:
         """What `to_tensors` gave."""
-        # Means of classes are kept in files where they were asked for.
-        is_by_class, count = record.get("by_class", False) is True, record["count"]
-        moments = cls(record["num_classes"], record["covariance"], record.get("rank"), is_by_class)
+        settings = (
+            record["num_classes"],
+            record["covariance"],
+            record.get("rank"),
+            record.get("by_class", False) is True,
+        )
+        moments, count = cls(*settings), record["count"]
         if isinstance(count, bool) or not isinstance(count, (int, float)) or not 0 <= count < math.inf:
             raise ValueError(f"the number of samples must be a number of at least 0, got {count!r}")
         if count:
@@ -222,8 +225,7 @@ class DataMoments:
             moments._mean = checked_tensor(tensors, "mean", (size,))
             if moments.covariance:
                 moments._scatter = scatter_from(tensors, size, moments.rank)
-            if is_by_class:
-                moments._classes = moments._classes.from_tensors(tensors, size - moments._known.targets)
+            moments._classes = moments._classes.from_tensors(tensors, size - moments._known.targets)
         moments.count = count
         return moments
 
