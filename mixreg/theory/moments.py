@@ -210,13 +210,8 @@ class DataMoments:
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], record: dict[str, Any]) -> DataMoments:
         """What `to_tensors` gave."""
-        settings = (
-            record["num_classes"],
-            record["covariance"],
-            record.get("rank"),
-            record.get("by_class", False) is True,
-        )
-        moments, count = cls(*settings), record["count"]
+        is_by_class, count = bool(record.get("by_class")), record["count"]
+        moments = cls(record["num_classes"], record["covariance"], record.get("rank"), is_by_class)
         if isinstance(count, bool) or not isinstance(count, (int, float)) or not 0 <= count < math.inf:
             raise ValueError(f"the number of samples must be a number of at least 0, got {count!r}")
         if count:
@@ -285,20 +280,17 @@ class DataMoments:
     @property
     def xx(self) -> Tensor:
         """Σxx: d × d, over the flattened coordinates."""
-        c = self._known.targets
-        return self._covariance()[:-c, :-c]
+        return self._covariance()[: -self._known.targets, : -self._known.targets]
 
     @property
     def xy(self) -> Tensor:
         """Σxy: d × c."""
-        c = self._known.targets
-        return self._covariance()[:-c, -c:]
+        return self._covariance()[: -self._known.targets, -self._known.targets :]
 
     @property
     def yy(self) -> Tensor:
         """Σyy: c × c."""
-        c = self._known.targets
-        return self._covariance()[-c:, -c:]
+        return self._covariance()[-self._known.targets :, -self._known.targets :]
 
     def __repr__(self) -> str:
         seen = f", {self._layout}" if self.count else ""
