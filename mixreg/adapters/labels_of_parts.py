@@ -64,10 +64,20 @@ def given_labels(metrics: Sequence[nn.Module], mixed: Any, labels: Any) -> Itera
 
 def _translated(update: Callable[..., None], pairs: Sequence[tuple[Tensor, Tensor]]) -> Callable[..., None]:
     def label(value: Any) -> Any:
-        return next((old for new, old in pairs if value is new), value)
+        return next((_label(new, old) for new, old in pairs if value is new), value)
 
     @wraps(update)
     def updated(*args: Any, **kwargs: Any) -> None:
         update(*map(label, args), **{name: label(value) for name, value in kwargs.items()})
 
     return updated
+
+
+def _label(mixed: Tensor, label: Tensor) -> Tensor:
+    """Of dense targets, n × …, CutMix cuts each pixel from one image: its label is the larger part of the soft one.
+
+    Where some are ignored, their soft labels are all 0 and have no larger part: they stay as they are.
+    """
+    if label.ndim == 1:
+        return label
+    return mixed.argmax(1) if bool((mixed.sum(1) > 0).all()) else mixed
