@@ -83,7 +83,8 @@ def test_other_methods_and_what_they_bring(adapter: str) -> None:
     moments.update(torch.randn(4, 2), torch.arange(4) % 3)
     # A method that refers to the data's mean knows how many classes there are.
     assert callback(method=GaussianMixup(1.0, moments)).method.num_classes == 3
-    with pytest.raises(TypeError, match=r"method must be an augmentation, which changes a batch .* got RegMixup"):
-        callback(method=RegMixup(10.0, num_classes=3))
+    if adapter == "huggingface":
+        with pytest.raises(TypeError, match=r"method must be an augmentation, which changes a batch .* got RegMixup"):
+            callback(method=RegMixup(10.0, num_classes=3))
     with pytest.raises(TypeError, match="alpha, num_classes, seed beside a method would not be used: give them"):
         callback(alpha=0.2, num_classes=7, seed=3, method=CutMix(1.0, num_classes=10))

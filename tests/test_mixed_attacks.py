@@ -148,7 +148,9 @@ def test_the_first_target_that_was_given_chooses_partners() -> None:
 
 def test_an_accuracy_of_what_has_none() -> None:
     logits, y = torch.randn(4, 3), torch.randint(3, (4,))
-    with pytest.raises(TypeError, match="got Tensor"):
-        calibration.mixed_accuracy(logits, y)
+    with pytest.raises(TypeError, match="got list"):
+        calibration.mixed_accuracy(logits, y.tolist())
+    with pytest.raises(ValueError, match="have no accuracy against numbers"):
+        calibration.mixed_accuracy(logits, torch.randn(4))
     with pytest.raises(ValueError, match="have no accuracy"):
         calibration.mixed_accuracy(logits, MixedTargets(torch.randn(4), torch.randn(4), torch.rand(4)))

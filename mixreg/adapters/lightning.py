@@ -1,31 +1,45 @@
-"""Mixup for an unchanged `LightningModule`: `Trainer(callbacks=[MixupCallback(alpha=1.0, num_classes=10)])`.
+"""Every method for an unchanged `LightningModule`: `Trainer(callbacks=[MixupCallback(alpha=1.0, num_classes=10)])`.
 
-In training every batch is mixed before `training_step` sees it: labels become soft labels, which
-`torch.nn.functional.cross_entropy` takes as they are. The means of what was seen are gathered on the way and travel
-with the checkpoints, as do the method and its α. Validation, test and prediction see the rescaled network of
-eq. (testmodif); what measures a network (`mixreg.risk`) and `with callback.plain():` see the one that was trained.
+    MixupCallback(method=Choice([Mixup(0.2, 10), CutMix(1.0, 10)]))
+    MixupCallback(method="regmixup", alpha=10.0, num_classes=10, loss="cross_entropy")
+
+In training a method changes the batch before `training_step` sees it (labels become soft labels, which
+`torch.nn.functional.cross_entropy` takes as they are), or what goes into a layer while the step calls the network
+(Manifold Mixup), or it is a loss of the network and stands in the step's place. The means of what was seen are gathered
+on the way and travel with the checkpoints, as do the method, its α and its rule. Validation, test and prediction see
+the rescaled network of eq. (testmodif), where held-out data placed it; what measures a network (`mixreg.risk`) and
+`with callback.plain():` see the one that was trained.
 
 Needs Lightning: `pip install 'mixreg[lightning]'`.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+from torch import nn
 
 from mixreg._autodiff.network import without_rules
-from mixreg._support.processes import gather_objects, rank, world_size
-from mixreg._support.random import integers, seeded
-from mixreg._support.structure import rebuild, shapes_of, tree_of_shapes
-from mixreg.adapters.batches import Classes, Keys, joined_targets, replaced, several, split_targets, taken
-from mixreg.adapters.chosen import chosen_method
-from mixreg.adapters.resume import require_same_settings, settings_of
-from mixreg.adapters.ruled import Ruled
-from mixreg.methods.method import Augmentation
+from mixreg._support.processes import world_size
+from mixreg._support.random import seeded
+from mixreg.adapters.batches import Classes, Keys
+from mixreg.adapters.chosen import any_method, is_own_loss
+from mixreg.adapters.evaluation import InEvaluation
+from mixreg.adapters.kept import is_several
+from mixreg.adapters.labels_of_parts import metrics_of_classes
+from mixreg.adapters.learned import put_beside, require_trained, take_away
+from mixreg.adapters.reading import Pairs, in_order, mean_of_pairs
+from mixreg.adapters.resume import state_in_checkpoint
+from mixreg.adapters.steps import read_batch, run_step
+from mixreg.losses import AnyLoss
+from mixreg.methods.method import Method
+from mixreg.prediction.family import RuleFamily
+from mixreg.prediction.fitting import FamilyFit
 from mixreg.theory.moments import DataMoments
 
 if TYPE_CHECKING:
@@ -41,11 +55,15 @@ else:
             raise ImportError("MixupCallback needs Lightning: pip install 'mixreg[lightning]'") from error
 
 
-class MixupCallback(Callback):
-    """Mixup in training, the rescaled network everywhere else.
+class _NoDataYet(Exception):
+    """A method refers to the training data, which is not there before training begins."""
+
+
+class MixupCallback(InEvaluation, Callback):
+    """A method in training, the rescaled network everywhere else.
 
     Args:
-        alpha: in [0, ∞]; 1 by default.
+        alpha: in [0, ∞]; by default the method's own, 1 for Mixup.
         num_classes: needed when targets are integer labels, which become soft labels; of several targets one number
             for each, in their structure, such as `{"label": 10, "age": None}`.
         per_sample: draw θ for every sample, or once per batch.
@@ -55,13 +73,19 @@ class MixupCallback(Callback):
             keyword, or with a whole batch.
         input_key: where a batch holds its inputs: a position, or a key if it is a dict; or several of them.
         target_key: where it holds its targets; for several the network returns a dict by key, or outputs in this order.
-        method: another augmentation than Mixup, such as `CutMix(1.0, num_classes=10)`; the first four are then its own,
-            but for several targets, when it is made without `num_classes`.
+        method: another one than Mixup: made, such as `CutMix(1.0, num_classes=10)`, which then brings its own α, number
+            of classes and generator; or by its name, as `mixreg train --method` has it.
         until: batches are mixed for so many epochs and then shown as they are, and predictions are then plain: the
             network last saw data as it is, for which there is no rule.
+        loss: what a method by its name puts on outputs, if it is a loss of the network: "cross_entropy", "logistic",
+            "squared_error" or a callable loss(y, u) on one sample. And by which of the three names `fit` measures.
+        moments: of the training data, for a method by its name that refers to them; by default a pass over it.
+        fit: after each validation place the rule in its family by the validation data.
+        options: of a method by its name.
 
     Attributes:
         is_off: whether mixing has ended.
+        fitted: what held-out data said of strength and temperature.
     """
 
     def __init__(
@@ -74,31 +98,80 @@ class MixupCallback(Callback):
         network: str = "",
         input_key: Keys = 0,
         target_key: Keys = 1,
-        method: Augmentation | None = None,
+        method: Method | str | None = None,
         until: int | None = None,
+        loss: AnyLoss | None = None,
+        moments: DataMoments | None = None,
+        fit: bool = False,
+        **options: Any,
     ) -> None:
         if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 1):
             raise ValueError(f"until must be a number of epochs, at least 1, or None, got {until!r}")
-        self.until, self.is_off = until, False
-        is_one = isinstance(num_classes, int) or num_classes is None
-        joined = bool(several(target_key)) or not is_one
+        if fit and not rescale:
+            raise ValueError("fit=True places the rule that predictions obey, and rescale=False says they obey none")
+        joined = is_several(num_classes, target_key)
         own = num_classes if isinstance(num_classes, int) and not joined else None
-        self.method = chosen_method(method, alpha, own, per_sample, seed)
-        if joined and getattr(self.method, "num_classes", None) is not None:
+        chosen = any_method(method, alpha, own, per_sample, seed, loss, options)
+        if joined and getattr(chosen, "num_classes", None) is not None:
             raise TypeError("several targets have numbers of classes of their own: give them here, and none to method")
-        self.moments = DataMoments(getattr(self.method, "num_classes", None))
+        super().__init__(chosen, num_classes, moments)
         self.num_classes, self.seed, self.rescale, self.network = num_classes, seed, rescale, network
-        self.keys = input_key, target_key
-        # What one of each of several targets looks like.
-        self._targets: Any = None
-        self._ruled: Ruled | None = None
+        self.keys, self.until, self.loss, self.fits = (input_key, target_key), until, loss, fit
+        self._module: LightningModule | None = None
+        self._metrics: list[nn.Module] = []
 
     def plain(self) -> AbstractContextManager[None]:
         """Inside, the network is as it was trained, also in validation: `with callback.plain(): logits = self(x)`."""
         return without_rules()
 
+    def rescaled_model(
+        self,
+        module: LightningModule | None = None,
+        *,
+        checkpoint: str | Path | None = None,
+        training_loader: Iterable[Any] | None = None,
+    ) -> RuleFamily:
+        """The trained network with its rule, in evaluation mode, to be used without Lightning.
+
+        Args:
+            module: that was trained; by default the last one this callback saw.
+            checkpoint: of Lightning, with what this callback had seen; by default what it has.
+            training_loader: for a rule on hidden layers (Manifold Mixup's), whose means are those of this network.
+        """
+        if checkpoint is not None:
+            self.begin()
+            self.restore(state_in_checkpoint(Path(checkpoint), self.state_key))
+        net = self._network(module)
+        pairs = None if training_loader is None else Pairs(training_loader, self._read, lambda batch: batch)
+        return self.network_with_rule(net, pairs).eval()
+
+    def fit(self, held_out: Iterable[Any], module: LightningModule | None = None) -> FamilyFit:
+        """Place the rule by held-out data: validation, test and prediction use it from now on, and checkpoints keep it.
+
+        Args:
+            held_out: a loader of batches that were not trained on, which can be gone through again.
+            module: that was trained; by default the last one this callback saw.
+        """
+        return self._fit(Pairs(held_out, self._read, lambda batch: batch), self._network(module))
+
+    def _fit(self, pairs: Any, net: nn.Module) -> FamilyFit:
+        own = getattr(self.method, "loss", None) if is_own_loss(type(self.method)) else None
+        loss, self.fitted = self.loss or own or "cross_entropy", None
+        model = self.network_with_rule(net).fit(pairs, loss=loss, across_processes=world_size() > 1)  # type: ignore[arg-type]
+        self.fitted = model.fitted
+        assert self.fitted is not None
+        return self.fitted
+
+    def _network(self, module: LightningModule | None) -> nn.Module:
+        module = module or self._module
+        if module is None:
+            raise ValueError("this callback has seen no module yet: give the one that was trained")
+        if self._ruled is not None:
+            raise ValueError("the network obeys its rule now: ask for it when validation is over")
+        return module.get_submodule(self.network)
+
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Before anything runs, in every process: find the network; from now on training steps see mixed batches."""
+        """Before anything runs, in every process: find the network; from now on training steps see the method."""
         names = {name for name, _ in pl_module.named_modules()}
         if self.network not in names:
             known = ", ".join(sorted(name for name in names if name))
@@ -108,162 +181,97 @@ class MixupCallback(Callback):
                 "MixupCallback cannot rescale a LightningModule that was compiled as a whole: compile the network "
                 "inside it, or set rescale=False"
             )
+        self._module = pl_module
         if stage != "fit":
             return
         # What an earlier fit saw says nothing of this one; a checkpoint is restored after this.
-        self.moments, self._targets = DataMoments(self.moments.num_classes), None
-        if self.seed is not None and trainer.global_rank > 0:
-            self.method.generator = seeded(self.seed + trainer.global_rank)
+        self.begin()
+        self._prepare(trainer, pl_module)
+        self._metrics = metrics_of_classes(pl_module)
         original = pl_module.training_step
 
         @wraps(original)
         def mixed_step(batch: Any, *args: Any, **kwargs: Any) -> Any:
-            return original(self._mixed(batch), *args, **kwargs)
+            return self._step(pl_module, batch, lambda batch: original(batch, *args, **kwargs))
 
         pl_module.__dict__["training_step"] = mixed_step
+
+    def _prepare(self, trainer: Trainer, module: LightningModule) -> None:
+        """Make the method, as far as it can be made before there is data."""
+        if not module.automatic_optimization and is_own_loss(self.kind):
+            raise ValueError(
+                f"{self.kind.__name__} is a loss in the place of training_step, which optimises by itself here: a "
+                "module with automatic_optimization=False takes methods that change what the step sees"
+            )
+        rank, net = trainer.global_rank, module.get_submodule(self.network)
+        if self.seed is not None and rank > 0 and not self.is_named:
+            self.method.generator = seeded(self.seed + rank)
+        self.require_layers(net)
+        with suppress(_NoDataYet):
+            put_beside(module, self.made(net, _no_data_yet, self._seed_of(rank)))
+
+    def _seed_of(self, rank: int) -> int | None:
+        return None if self.seed is None else self.seed + rank
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Leave the module as it was."""
         pl_module.__dict__.pop("training_step", None)
+        take_away(pl_module)
         self._stop()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave the module as it was, whatever happened."""
         self.teardown(trainer, pl_module, "fit")
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Make a method that refers to the data, which is there now; what is missing is said before any step."""
+        if self.fits and not isinstance(trainer.val_dataloaders, Iterable):
+            raise ValueError("fit=True takes one validation loader, which places the rule, and there is none")
+
+        def moments() -> DataMoments:
+            why = f"method {self.kind.name} refers to the means of the training data: give moments=, or let it be read"
+            read = Pairs(in_order(trainer.train_dataloader, why), self._read, trainer.strategy.batch_to_device)
+            return mean_of_pairs(self.as_targets(read), self.moments.num_classes)
+
+        self.made(pl_module.get_submodule(self.network), moments, self._seed_of(trainer.global_rank))
+        require_trained(self.method, trainer.optimizers)
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Mix in this epoch, or no longer."""
         self.is_off = self.until is not None and trainer.current_epoch >= self.until
 
-    def _mixed(self, batch: Any) -> Any:
+    def _read(self, batch: Any) -> tuple[Any, Any]:
+        return read_batch(batch, self.keys)
+
+    def _step(self, module: LightningModule, batch: Any, step: Callable[[Any], Any]) -> Any:
         if self.is_off:
-            return batch
-        at_x, at_y = self.keys
-        try:
-            x, y = taken(batch, at_x), taken(batch, at_y)
-        except (KeyError, IndexError, TypeError) as error:
-            raise TypeError(
-                f"MixupCallback looks for inputs at {at_x!r} and targets at {at_y!r} of a batch, which a "
-                f"{type(batch).__name__} does not have; say where they are with input_key and target_key"
-            ) from error
-        targets, like = (y, None) if isinstance(y, Tensor) else self._joined(x, y)
-        self.moments.update(x, targets)
-        self._targets = like
-        mixed_x, mixed_y = self.method(x, targets)
-        if like is not None:
-            mixed_y = split_targets(mixed_y, like)
-        changed: dict[Any, Any] = {}
-        for keys, new in ((at_x, mixed_x), (at_y, mixed_y)):
-            changed |= new if several(keys) else {keys: new}
-        return replaced(batch, changed)
+            return step(batch)
+        found = run_step(self, module.get_submodule(self.network), batch, self.keys, step, self._metrics)
+        if is_own_loss(self.kind):
+            module.log("train_loss", found.detach(), batch_size=len(self._read(batch)[1]))
+        return found
 
-    def _joined(self, x: Any, y: Any) -> tuple[Tensor, Any]:
-        if getattr(self.method, "num_classes", None) is not None:
-            raise TypeError(
-                f"the targets are several, a {type(y).__name__} of them: give MixupCallback num_classes for each, in "
-                "the same structure (None for those that are no labels), and none to method"
-            )
-        return joined_targets(x, y, self.num_classes)
+    def _first(self, x: Any) -> None:
+        if self.rescale:
+            self._rule_of(self.moments)
 
-    def _begin(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not self.rescale or self.is_off:
-            return
-        # By every process, whatever it has seen itself: after a restart only the first one knows the means.
-        moments = self.moments.joined()
-        if moments.count == 0:
-            if trainer.sanity_checking:
-                return
-            raise ValueError(
-                "MixupCallback has seen no training data, so that it cannot rescale predictions: fit first, restore a "
-                "checkpoint with ckpt_path, or set rescale=False"
-            )
-        rule = self.method.rule(moments)
-        if rule is None:
-            raise ValueError(f"{type(self.method).__name__} has no prediction rule; set rescale=False")
-        weight = next(pl_module.parameters())
-        rule = rule.to(weight.device, weight.dtype)
-        targets = next((each for each in gather_objects(self._targets) if each is not None), None)
-        if targets is not None:
-            targets = split_targets(rule.y_mean, rebuild(targets, lambda part: part.to(weight.dtype)))
-        # Not by hooks: a distributed strategy sends whole steps through the module's call, and they are no inputs.
-        self._ruled = Ruled(pl_module.get_submodule(self.network), rule, self.keys[0], targets)
-
-    def _stop(self) -> int | None:
-        """End rescaling; how often it was applied, if it was on."""
-        if self._ruled is None:
-            return None
-        self._ruled.remove()
-        calls, self._ruled = self._ruled.calls, None
-        return calls
-
-    def _end(self) -> None:
-        if self._stop() == 0:
-            raise ValueError(
-                f"nothing was rescaled: {self.network or 'the module itself'} was never called; name the submodule "
-                "that makes the logits with network="
-            )
-
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Rescale; but not in the sanity check, before anything was seen."""
-        self._begin(trainer, pl_module)
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Back to the plain network."""
-        self._end()
-
-    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Rescale."""
-        self._begin(trainer, pl_module)
-
-    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Back to the plain network."""
-        self._end()
-
-    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Rescale."""
-        self._begin(trainer, pl_module)
-
-    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Back to the plain network."""
-        self._end()
+    def _validated(self, trainer: Trainer, module: LightningModule) -> None:
+        if self.fits and trainer.state.fn == "fit" and not trainer.sanity_checking and not self.is_off:
+            with warnings.catch_warnings():
+                # What a fit has to say is kept with it.
+                warnings.simplefilter("ignore", UserWarning)
+                loader: Any = trainer.val_dataloaders
+                held_out = Pairs(loader, self._read, trainer.strategy.batch_to_device)
+                self._fit(held_out, module.get_submodule(self.network))
 
     def state_dict(self) -> dict[str, Any]:
-        """What checkpoints keep: the method, the means of all processes so far, and the state of each one's generator.
-
-        To be called by all processes, as Lightning does.
-        """
-        tensors, record = self.moments.joined().to_tensors()
-        state: dict[str, Any] = {"settings": settings_of(self.method), "moments": record, "is_off": self.is_off}
-        state |= {name: tensor.cpu() for name, tensor in tensors.items()}
-        if self._targets is not None:
-            state["targets"] = shapes_of(self._targets)
-        if self.method.generator is not None:
-            state["generators"] = gather_objects(self.method.generator.get_state())
-        return state
+        """What checkpoints keep, see `KeptMethod.state`; to be called by all processes, as Lightning does."""
+        return self.state()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from a checkpoint: the first process carries the means on, and each has a generator of its own."""
-        require_same_settings(self.method, state_dict.get("settings"))
-        self.is_off = state_dict.get("is_off", False)
-        self.moments = DataMoments(self.moments.num_classes)
-        if rank() == 0:
-            self.moments = _restored(state_dict, self.moments.num_classes)
-        if "targets" in state_dict:
-            self._targets = tree_of_shapes(state_dict["targets"])
-        states = state_dict.get("generators") or [state_dict[key] for key in ("generator",) if key in state_dict]
-        if self.method.generator is None or not states:
-            return
-        is_own = len(states) == world_size()
-        state = states[rank() if is_own else 0]
-        self.method.generator.set_state(torch.as_tensor(state, dtype=torch.uint8).cpu())
-        if rank() > 0 and not is_own:
-            self.method.generator = seeded(int(integers(2**62, (), self.method.generator)) + rank())
+        """Continue from a checkpoint."""
+        self.restore(state_dict)
 
 
-def _restored(state: dict[str, Any], num_classes: int | None) -> DataMoments:
-    if "moments" in state:
-        return DataMoments.from_tensors({"mean": state["mean"]} if "mean" in state else {}, state["moments"])
-    # As checkpoints were before.
-    if not state["count"]:
-        return DataMoments(num_classes)
-    return DataMoments.from_means(state["x_mean"], state["y_mean"], num_classes, state["count"])
+def _no_data_yet() -> DataMoments:
+    raise _NoDataYet

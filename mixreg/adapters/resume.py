@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import inspect
 import math
+import pickle
 import warnings
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from mixreg.methods.choice import Choice
 from mixreg.methods.method import Method
@@ -48,3 +52,20 @@ def require_same_settings(method: Method, stored: dict[str, Any] | None) -> None
     if any(given.get(name) != value for name, value in stored.items()):
         before, now = (", ".join(f"{key}={value}" for key, value in each.items()) for each in (stored, given))
         raise ValueError(f"the checkpoint was trained with {before}, and is to be used with {now}: give it the same")
+
+
+def state_in_checkpoint(path: Path, key: str) -> dict[str, Any]:
+    """What a callback of Lightning left in a checkpoint; opened as numbers and text only, whatever else it holds."""
+    try:
+        callbacks = torch.load(path, map_location="cpu", weights_only=True).get("callbacks", {})
+    except (OSError, pickle.UnpicklingError, RuntimeError, AttributeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"{path} cannot be opened as a checkpoint of numbers and text ({reason}); restore it with a Trainer and "
+            "ckpt_path"
+        ) from error
+    if key not in callbacks:
+        held = ", ".join(callbacks) or "none"
+        raise ValueError(f"{path} holds no state of {key}; of callbacks it holds {held}")
+    found: dict[str, Any] = callbacks[key]
+    return found

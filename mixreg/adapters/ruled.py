@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -10,7 +11,7 @@ from torch import nn
 from mixreg._autodiff.network import rules_apply
 from mixreg.adapters.batches import Key, Keys, replaced, several, stretched
 from mixreg.prediction.calls import first_parameter, input_among
-from mixreg.prediction.rule import Rule
+from mixreg.prediction.rule import Rule, Share
 
 
 class Ruled:
@@ -23,12 +24,25 @@ class Ruled:
         rule: to be obeyed; of several inputs, its x_mean is a dict by key.
         inputs: what a batch calls its inputs.
         y_means: of several targets, in their structure; by default the rule's one.
+        strength, temperature: where in the rule's family, see `mixreg.prediction.family`.
 
     Attributes:
         calls: how often the module was called.
     """
 
-    def __init__(self, module: nn.Module, rule: Rule, inputs: Keys = 0, y_means: Any = None) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        rule: Rule,
+        inputs: Keys = 0,
+        y_means: Any = None,
+        strength: float = 1.0,
+        temperature: Share | None = None,
+    ) -> None:
+        self.temperature = rule.y_share if temperature is None else temperature
+        if strength != 1:
+            self.temperature = 1 - strength * (1 - rule.y_share) if temperature is None else temperature
+            rule = replace(rule, x_share=1 - strength * (1 - rule.x_share))
         self.module, self.rule, self.inputs, self.calls = module, rule, inputs, 0
         self.y_means = rule.y_mean if y_means is None else y_means
         self._is_inside = False
@@ -45,7 +59,7 @@ class Ruled:
         self._is_inside = True
         try:
             args, kwargs = self._shrunk(args, kwargs)
-            return stretched(self._forward(*args, **kwargs), self.y_means, self.rule.y_share)
+            return stretched(self._forward(*args, **kwargs), self.y_means, self.temperature)
         finally:
             self._is_inside = False
 

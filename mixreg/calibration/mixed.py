@@ -15,26 +15,39 @@ from mixreg.losses.mixed_targets import MixedTargets
 from mixreg.losses.pair_cross_entropy import IGNORED
 
 
-def mixed_accuracy(logits: Tensor, mixed: MixedTargets, ignore_index: int = IGNORED) -> Tensor:
+def mixed_accuracy(logits: Tensor, mixed: MixedTargets | Tensor, ignore_index: int = IGNORED) -> Tensor:
     """The share-weighted accuracy, one number; labels that are ignored count for nothing.
+
+    Of soft labels it is the mean of what they give to the predicted class, which is the same; of class indices it is
+    the accuracy. So one line serves training, mixed or not, and validation.
 
     Args:
         logits: n × c × ….
-        mixed: what `mix(x, y, parts=True)` gives, with class indices n × … or soft labels n × c × ….
+        mixed: what `mix(x, y, parts=True)` gives, with class indices n × … or soft labels n × c × …; or soft labels
+            n × c × … themselves (of which those that are ignored are all 0), or class indices n × ….
         ignore_index: the label that does not count.
 
     >>> logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 3.0, 0.0]])
-    >>> mixed_accuracy(logits, MixedTargets(torch.tensor([0, 0]), torch.tensor([2, 1]), torch.tensor([0.25, 0.5])))
-    tensor(0.6250)
+    >>> mixed = MixedTargets(torch.tensor([0, 0]), torch.tensor([2, 1]), torch.tensor([0.25, 0.5]))
+    >>> mixed_accuracy(logits, mixed), mixed_accuracy(logits, mixed.soft(num_classes=3))
+    (tensor(0.6250), tensor(0.6250))
     """
+    found = logits.detach().argmax(1)
+    if isinstance(mixed, Tensor) and mixed.is_floating_point():
+        if mixed.shape != logits.shape or mixed.ndim < 2:
+            raise ValueError(f"outputs {tuple(logits.shape)} have no accuracy against numbers {tuple(mixed.shape)}")
+        return mixed.gather(1, found.unsqueeze(1)).sum() / mixed.sum()
+    if isinstance(mixed, Tensor):
+        mixed = MixedTargets(mixed, mixed, logits.new_zeros(len(mixed)))
     if not isinstance(mixed, MixedTargets):
-        raise TypeError(f"mixed_accuracy counts what mix(x, y, parts=True) gives, got {type(mixed).__name__}")
+        given = type(mixed).__name__
+        raise TypeError(f"mixed_accuracy counts what mix(x, y, parts=True) gives, or labels, got {given}")
     if mixed.y.is_floating_point():
         if mixed.y.ndim < 2:
             raise ValueError(f"numbers of shape {tuple(mixed.y.shape)} have no accuracy: labels or soft labels do")
         own, other = (part.argmax(1) for part in (mixed.y, mixed.y_partner))
         mixed = MixedTargets(own, other, mixed.share if mixed.share.ndim == 1 else mixed.share.flatten(1, 2))
-    found, share = logits.detach().argmax(1), mixed.spread_share()
+    share = mixed.spread_share()
     if found.shape != mixed.y.shape:
         raise ValueError(f"outputs {tuple(logits.shape)} have no class for targets {tuple(mixed.y.shape)}")
     parts = ((mixed.y, 1 - share), (mixed.y_partner, share))

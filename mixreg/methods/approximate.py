@@ -91,7 +91,7 @@ class ApproximateMixup(WithMixupRule, Criterion):
         if not isinstance(moments.x_mean, Tensor):
             raise TypeError("ApproximateMixup takes inputs of one tensor; these moments are of several")
         require_known(loss)
-        self.x_mean, self.y_mean = moments.x_mean, moments.y_mean
+        self.x_mean, self.y_mean, self.num_classes = moments.x_mean, moments.y_mean, moments.num_classes
         self.loss, self.second_order, self.generator = loss, second_order, generator
         self._is_known_to_curve = False
 

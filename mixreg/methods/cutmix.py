@@ -112,9 +112,9 @@ class CutMix(Recipe, Augmentation):
         def cut(target: Tensor) -> Any:
             if parts:
                 return _parts_of(target, pairing, replaced)
-            return _pasted(target, partner, replaced) if target.ndim > 2 else mix(target, pairing)
+            return pasted(target, partner, replaced) if target.ndim > 2 else mix(target, pairing)
 
-        return _pasted(x, partner, replaced), rebuild(values, cut)
+        return pasted(x, partner, replaced), rebuild(values, cut)
 
     def full_rule(self, moments: DataMoments) -> Rule:
         """A share for every pixel of images, and of dense targets, which are cut with them."""
@@ -130,11 +130,15 @@ class CutMix(Recipe, Augmentation):
         return f"CutMix({', '.join(shown)})"
 
 
-def _pasted(x: Tensor, partner: Tensor, replaced: Tensor) -> Tensor:
-    """x with the partner's pixels where `replaced` (n × height × width) says so; x: n × … × height × width."""
+def pasted(x: Tensor, partner: Tensor, replaced: Tensor, source: Tensor | None = None) -> Tensor:
+    """x with the partner's pixels where `replaced` (n × height × width) says so; x: n × … × height × width.
+
+    `source`: whose rows the partners are, by default those of x.
+    """
     where = replaced.to(x.device).reshape(len(x), *[1] * (x.ndim - 3), *replaced.shape[1:])
+    partners = (x if source is None else source).index_select(0, partner.to(x.device))
     # x before its partners: the result has the memory format of the first.
-    return of_kind(x, torch.where(where.logical_not(), x, x.index_select(0, partner.to(x.device))))
+    return of_kind(x, torch.where(where.logical_not(), x, partners))
 
 
 def _require_cuttable(target: Tensor, x: Tensor) -> None:

@@ -27,7 +27,7 @@ from mixreg._support.processes import world_size
 from mixreg._support.random import integers, stream, uniform
 from mixreg._support.structure import require_plain
 from mixreg.losses.mixed_targets import MixedTargets
-from mixreg.losses.targets import require_equally_many, to_values, validate_num_classes
+from mixreg.losses.targets import is_class_index, require_equally_many, to_values, validate_num_classes
 from mixreg.methods.call_forms import is_drawn, pair_of
 from mixreg.methods.method import Comparing, Method, Rows, Setting
 from mixreg.methods.pairing import Pairing, is_chosen, mix, paired
@@ -108,9 +108,29 @@ class ManifoldMixup(Recipe, Comparing):
         if y is None and is_drawn(x):
             rows: Rows = tuple(x)
         else:
-            rows = self._drawn(*pair_of(type(self).__name__, x, y), self._current_generator(), parts)
+            rows = self._own_rows(*pair_of(type(self).__name__, x, y), parts)
         logits, mixed = self._mixed(net, rows)
-        return logits, mixed if parts else mixed.values()
+        return logits, mixed if parts else self._soft(mixed)
+
+    def _own_rows(self, x: Any, y: Any, parts: bool = False) -> Rows:
+        """Rows with labels as they were given, where they can stay: what draws partners is to see them."""
+        stays = isinstance(y, Tensor) and is_class_index(y) and not self.label_smoothing
+        return self._drawn(x, y, self._current_generator(), parts or stays)
+
+    def _soft(self, mixed: MixedTargets) -> Tensor:
+        return mixed.soft(self.num_classes) if is_class_index(mixed.y) else mixed.values()
+
+    @contextmanager
+    def mixing(self, net: nn.Module, x: Any, y: Any) -> Iterator[Tensor]:
+        """Inside, the network mixes at a layer where it is called with x; gives the targets to compare with.
+
+        So somebody's own training step, which calls the network and puts a loss on it, trains with Manifold Mixup.
+        """
+        self.choose_layers(net)
+        rows = self._own_rows(x, y)
+        pairing = self._pairing(rows)
+        with mixing_layer(net, self._layer_of(rows), pairing):
+            yield self._soft(paired(rows[1], pairing))
 
     @contextmanager
     def mixing(self, net: nn.Module, x: Any, y: Any) -> Iterator[Tensor]:

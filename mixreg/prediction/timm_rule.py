@@ -19,7 +19,7 @@ from torch import Tensor
 from mixreg.prediction.rule import Rule
 from mixreg.theory.boxes import own_share, own_share_between
 
-_MODES = ("batch", "pair", "elem")
+MODES = ("batch", "pair", "elem")
 
 
 def timm_rule(
@@ -49,11 +49,7 @@ def timm_rule(
     """
     if not isinstance(x_mean, Tensor):
         raise TypeError("the rule needs x_mean, the mean of the training images as the network saw them, or moments")
-    if mode not in _MODES:
-        raise ValueError(f"mode is one of {', '.join(_MODES)}, got {mode!r}")
-    for name, value in (("prob", prob), ("switch_prob", switch_prob), ("label_smoothing", label_smoothing)):
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
+    require_timm_options(mixup_alpha, cutmix_alpha, cutmix_minmax, prob, switch_prob, mode, label_smoothing)
     if y_mean is None:
         y_mean = torch.full((num_classes,), 1 / num_classes, dtype=x_mean.dtype, device=x_mean.device)
     elif y_mean.shape != (num_classes,):
@@ -61,8 +57,6 @@ def timm_rule(
     if x_mean.ndim == 1:
         x_mean = x_mean.reshape(-1, 1, 1)
     cuts = cutmix_minmax is not None or cutmix_alpha > 0
-    if not cuts and not mixup_alpha > 0:
-        raise ValueError("one of mixup_alpha, cutmix_alpha and cutmix_minmax must be on: above 0, or given")
     rules, odds = [], []
     if mixup_alpha > 0:
         rules.append(Rule.of_mixup(mixup_alpha, x_mean, y_mean))
@@ -79,6 +73,27 @@ def timm_rule(
         rules.append(Rule(share, float(share.mean()), x_mean, y_mean))
         odds.append(switch_prob if mixup_alpha > 0 else 1.0)
     return Rule.mixture(rules, odds).applied(prob).smoothed(label_smoothing)
+
+
+def require_timm_options(
+    mixup_alpha: float,
+    cutmix_alpha: float,
+    cutmix_minmax: Sequence[float] | None,
+    prob: float,
+    switch_prob: float,
+    mode: str,
+    label_smoothing: float,
+) -> None:
+    """What timm's `Mixup` takes, or an error that says what is wrong with it."""
+    if mode not in MODES:
+        raise ValueError(f"mode is one of {', '.join(MODES)}, got {mode!r}")
+    for name, value in (("prob", prob), ("switch_prob", switch_prob), ("label_smoothing", label_smoothing)):
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
+    if cutmix_minmax is not None and len(cutmix_minmax) != 2:
+        raise ValueError(f"cutmix_minmax is two fractions of an image's sides, got {cutmix_minmax!r}")
+    if cutmix_minmax is None and not cutmix_alpha > 0 and not mixup_alpha > 0:
+        raise ValueError("one of mixup_alpha, cutmix_alpha and cutmix_minmax must be on: above 0, or given")
 
 
 def _size(x_mean: Tensor, image_size: int | Sequence[int] | None) -> tuple[int, int]:

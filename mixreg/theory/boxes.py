@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mixreg._support.random import integers
+from mixreg._support.random import integers, uniform
 from mixreg.theory.numerics import draw_beta
 from mixreg.theory.theta import scalar_forms
 
@@ -53,16 +53,55 @@ class Boxes(NamedTuple):
 
 def draw_boxes(n: int, alpha: float, height: int, width: int, generator: torch.Generator | None = None) -> Boxes:
     """Boxes of CutMix, on the device of the generator."""
-    scale = (1 - draw_beta(alpha, (n,), generator, torch.float64)).sqrt()
+    return boxes_of_size((1 - draw_beta(alpha, (n,), generator, torch.float64)).sqrt(), height, width, generator)
+
+
+def boxes_of_size(
+    scale: Tensor,
+    height: int,
+    width: int,
+    generator: torch.Generator | None = None,
+    loses_pixels: bool = False,
+) -> Boxes:
+    """Boxes of these shares of the image's sides (n, √(1 − λ)), at centres drawn uniformly.
+
+    `loses_pixels`: boxes of odd sides are a pixel shorter, as in the original code, timm's and torchvision's.
+    """
     edges = []
     for side in (height, width):
         # λ > 0, even where 1 − λ rounds to 1.
         length = (side * scale).floor().long().clamp(max=side - 1)
-        centre = integers(side, (n,), generator)
+        length = length // 2 * 2 if loses_pixels else length
+        centre = integers(side, (len(scale),), generator)
         first = centre - length // 2
         edges.append((first.clamp(min=0), (first + length).clamp(max=side)))
     (top, bottom), (left, right) = edges
     return Boxes(top, left, bottom, right)
+
+
+def draw_boxes_between(
+    n: int, low: float, high: float, height: int, width: int, generator: torch.Generator | None = None
+) -> Boxes:
+    """Boxes wholly inside the image, whose sides are uniform between two fractions of its own; see `own_share_between`.
+
+    On the device of the generator.
+    """
+    edges = []
+    for side in (height, width):
+        shortest, end = side_range(low, high, side)
+        length = shortest + (uniform((n,), generator, torch.float64) * (end - shortest)).long()
+        first = (uniform((n,), generator, torch.float64) * (side - length)).long()
+        edges.append((first, first + length))
+    (top, bottom), (left, right) = edges
+    return Boxes(top, left, bottom, right)
+
+
+def side_range(low: float, high: float, side: int) -> tuple[int, int]:
+    """⌊low · side⌋ and ⌊high · side⌋, between which lengths lie, without the last."""
+    first, end = int(side * low), int(side * high)
+    if not 0 <= first < end <= side:
+        raise ValueError(f"box sides from {low:g} to {high:g} of {side} pixels hold no whole number below {side}")
+    return first, end
 
 
 @lru_cache(maxsize=16)
@@ -107,9 +146,7 @@ def own_share_between(low: float, high: float, height: int, width: int) -> Tenso
     """
     lengths, inside = [], []
     for side in (height, width):
-        first, end = int(side * low), int(side * high)
-        if not 0 <= first < end <= side:
-            raise ValueError(f"box sides from {low:g} to {high:g} of {side} pixels hold no whole number below {side}")
+        first, end = side_range(low, high, side)
         length = torch.arange(first, end, dtype=torch.float64).unsqueeze(1)
         # How many of the starts 0 … side − length − 1 put a place into the box.
         place, last = torch.arange(side, dtype=torch.float64), side - length - 1

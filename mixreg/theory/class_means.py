@@ -9,13 +9,14 @@ in place of x̄ and ȳ. Sums in float64 and counts are kept, c × d numbers, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from mixreg._support.processes import gather_objects, sum_over_processes
 from mixreg.losses.targets import is_class_index, require_labels_in_range
+from mixreg.theory.scatter import checked_tensor
 
 # Without being asked, class means are kept up to so many numbers (32 MB).
 KEPT_UNASKED = 1 << 22
@@ -70,6 +71,18 @@ class ClassMeans:
         none = torch.zeros(self.num_classes, width, dtype=torch.float64)
         sums, counts = (none, none[:, 0].clone()) if self.seen is None else self.seen
         return ClassMeans(self.num_classes, True, (sum_over_processes(sums), sum_over_processes(counts)))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """For a file: nothing where none were seen."""
+        return {} if self.seen is None else dict(zip(("class_sums", "class_counts"), self.seen, strict=True))
+
+    def from_tensors(self, tensors: Mapping[str, Tensor], width: int) -> ClassMeans:
+        """What `tensors` gave, where means are kept; width: d."""
+        if self.num_classes is None or not self.is_kept or "class_sums" not in tensors:
+            return self
+        shapes = {"class_sums": (self.num_classes, width), "class_counts": (self.num_classes,)}
+        sums, counts = (checked_tensor(tensors, name, shape) for name, shape in shapes.items())
+        return ClassMeans(self.num_classes, True, (sums, counts))
 
     def balanced(self) -> Tensor:
         """m_x and m_y in one vector (d + c): each class that was seen counts alike."""

@@ -53,7 +53,7 @@ class DataMoments:
         num_classes: c; needed when targets are integer labels.
         covariance: also keep the (d + c) × (d + c) covariance.
         rank: for many coordinates, keep it with this rank plus a diagonal instead (`low_rank`).
-        by_class: keep the means of every class (`balanced_means`); by default where they are few numbers.
+        by_class: keep the means of every class (`balanced_means`), also in files; by default where they are few.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class DataMoments:
         self.num_classes = validate_num_classes(num_classes)
         if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int) or rank < 1 or not covariance):
             raise ValueError(f"rank must be an integer of at least 1, of a covariance that is kept, got {rank!r}")
-        self.covariance, self.rank = covariance, rank
+        self.covariance, self.rank, self.by_class = covariance, rank, by_class
         # Samples, or the sum of their weights.
         self.count: float = 0
         # One vector z = (x, y) of d + c coordinates: its mean and its centred sum of outer products.
@@ -200,18 +200,18 @@ class DataMoments:
     def to_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything as tensors and a JSON record, for `from_tensors`."""
         record: dict[str, Any] = {"num_classes": self.num_classes, "covariance": self.covariance, "count": self.count}
-        record |= {} if self.rank is None else {"rank": self.rank}
+        record |= ({} if self.rank is None else {"rank": self.rank}) | ({"by_class": True} if self.by_class else {})
         if self.count == 0:
             return {}, record
         record |= self._known.to_json()
-        tensors = {"mean": self._mean}
+        tensors = {"mean": self._mean} | (self._classes.tensors() if self.by_class else {})
         return tensors | ({} if self._scatter is None else self._scatter.tensors()), record
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], record: dict[str, Any]) -> DataMoments:
         """What `to_tensors` gave."""
-        # Means of classes are not kept in files.
-        moments, count = cls(record["num_classes"], record["covariance"], record.get("rank"), False), record["count"]
+        is_by_class, count = bool(record.get("by_class")), record["count"]
+        moments = cls(record["num_classes"], record["covariance"], record.get("rank"), is_by_class)
         if isinstance(count, bool) or not isinstance(count, (int, float)) or not 0 <= count < math.inf:
             raise ValueError(f"the number of samples must be a number of at least 0, got {count!r}")
         if count:
@@ -220,6 +220,7 @@ class DataMoments:
             moments._mean = checked_tensor(tensors, "mean", (size,))
             if moments.covariance:
                 moments._scatter = scatter_from(tensors, size, moments.rank)
+            moments._classes = moments._classes.from_tensors(tensors, size - moments._known.targets)
         moments.count = count
         return moments
 
@@ -279,20 +280,17 @@ class DataMoments:
     @property
     def xx(self) -> Tensor:
         """Σxx: d × d, over the flattened coordinates."""
-        c = self._known.targets
-        return self._covariance()[:-c, :-c]
+        return self._covariance()[: -self._known.targets, : -self._known.targets]
 
     @property
     def xy(self) -> Tensor:
         """Σxy: d × c."""
-        c = self._known.targets
-        return self._covariance()[:-c, -c:]
+        return self._covariance()[: -self._known.targets, -self._known.targets :]
 
     @property
     def yy(self) -> Tensor:
         """Σyy: c × c."""
-        c = self._known.targets
-        return self._covariance()[-c:, -c:]
+        return self._covariance()[-self._known.targets :, -self._known.targets :]
 
     def __repr__(self) -> str:
         seen = f", {self._layout}" if self.count else ""

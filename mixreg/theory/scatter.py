@@ -11,6 +11,7 @@ exactly, and r is what F leaves of them: so the diagonal is exact, and all is, i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -121,7 +122,7 @@ def scatter_from(tensors: dict[str, Tensor], size: int, rank: int | None) -> Sca
     )
 
 
-def checked_tensor(tensors: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
+def checked_tensor(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
     """A copy of one of them, if it holds finite float64 numbers of this shape."""
     given = tensors[name]
     if tuple(given.shape) != shape or given.dtype != torch.float64 or not bool(torch.isfinite(given).all()):
