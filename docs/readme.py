@@ -1,4 +1,4 @@
-"""README.md's sections on results, written from `results/` by `python docs/readme.py`: no number in them is typed in.
+"""Words on results with their numbers from `results/`: README.md's sections (`python docs/readme.py`) and the site's.
 
 `readme_results.txt` is the section with names where numbers and tables belong. Its words were written for the verdicts
 in `WRITTEN_FOR`: where a verdict is another one now, an error says so, and the words are to be written anew. The table
@@ -8,9 +8,11 @@ and the picture of `examples/cifar10.py` come from `results/cifar10`, where its 
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +51,24 @@ Claims = Mapping[str, Mapping[str, Any]]
 
 def section() -> str:
     """All between the two marks of README.md."""
+    paragraphs, found = WORDS.read_text(encoding="utf-8").rstrip().split("\n\n"), known()
+    return "\n\n".join(_filled(paragraph.format(**found)) for paragraph in paragraphs) + "\n"
+
+
+@lru_cache(maxsize=1)
+def known() -> dict[str, str]:
+    """Every number and table that words may name: `{name}` in README.md's, `{{name}}` in a page's of the site."""
     found = read_verdicts(RESULTS)
     claims = {claim["name"]: claim for claim in found["claims"]}
     check_words(claims)
     tables = {"scale_table": scale_table(found["experiments"]), "verdict_table": verdict_table(found["claims"])}
-    known = tables | counts(claims) | from_claims(claims) | from_runs()
-    paragraphs = WORDS.read_text(encoding="utf-8").rstrip().split("\n\n")
-    return "\n\n".join(_filled(paragraph.format(**known)) for paragraph in paragraphs) + "\n"
+    tables["verdict_parts"] = verdict_table(found["claims"], with_parts=True)
+    return tables | counts(claims) | from_claims(claims) | from_runs()
+
+
+def with_numbers(page: str) -> str:
+    """A page of the site with its `{{names}}` filled in."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: known()[match[1]], page)
 
 
 def _filled(paragraph: str) -> str:
@@ -151,6 +164,11 @@ def example(folder: Path = EXAMPLE) -> str:
     picture = "![Reliability on CIFAR-10: ERM, Mixup, rescaled, fitted](results/cifar10/reliability.png)"
     table = (folder / "table.md").read_text(encoding="utf-8")
     return f"{picture}\n\n{_filled(about)}\n\n{table}"
+
+
+def for_site(text: str) -> str:
+    """A section of README.md as a page of the site has it, which lies in `docs/`."""
+    return text.replace("](docs/", "](").replace("](results/", "](../results/")
 
 
 def written(text: str) -> str:

@@ -1,6 +1,8 @@
-"""What MkDocs does not do by itself: formulae as MathML, figures and verdicts from `results/`.
+"""What MkDocs does not do by itself: formulae as MathML, and whatever pages show of `results/` and `examples/`.
 
-MathML is what browsers render without any script, so that pages need nothing from elsewhere.
+MathML is what browsers render without any script, so that pages need nothing from elsewhere. Pages ask for generated
+parts by comments: `<!-- matrix -->`, `<!-- ours: terms -->`, `<!-- picture shrunk -->`, and for numbers by
+`{{names}}`; no number that was measured is typed in.
 """
 
 from __future__ import annotations
@@ -8,13 +10,20 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import figure_pages
+import gallery
+import notebook_pages
+import readme
+import rule_pictures
+import which_method
+from equations import numbered
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
-from mixreg.experiments.verdict_table import read_verdicts, scale_table, verdict_table
 from mixreg.report.explorer.build import explorer_page
 
 ROOT = Path(__file__).parent.parent
@@ -23,32 +32,50 @@ _FORMULA = re.compile(
     r'|<div class="arithmatex">\s*\\\[(?P<block>.*?)\\\]\s*</div>',
     re.DOTALL,
 )
-
-
 _MEASURED = re.compile(r"<!-- measured (?P<name>\w+): (?P<unit>[\w ]+) -->")
+_PICTURE = re.compile(r"<!-- picture (?P<name>\w+) -->")
+_NOTEBOOK = re.compile(r"<!-- notebook (?P<name>\w+) -->")
+# Tables that tell a reader what a computer may be given.
+_DATA = ("report.html", "claims.json", "results.json")
+_WHOLE: dict[str, Callable[[], str]] = {
+    "<!-- matrix -->": which_method.matrix,
+    "<!-- by wish -->": which_method.by_wish,
+    "<!-- how table 1 was measured -->": which_method.caption,
+    "<!-- gallery -->": gallery.gallery,
+    "<!-- cifar10 -->": lambda: readme.for_site(readme.example()),
+}
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Figures of the committed results, files of the repository that pages show, and the explorer join the site."""
-    for path in sorted((ROOT / "results" / "figures").glob("*.png")):
-        files.append(File.generated(config, f"figures/{path.name}", abs_src_path=str(path)))
+    """Results and pictures of the repository that pages show, the notebooks, and the explorer join the site."""
+    results = ROOT / "results"
+    shown = [*results.glob("figures/*.[ps][nv]g"), *results.glob("cifar10/*.png"), *(results / name for name in _DATA)]
+    shown += sorted(notebook_pages.FOLDER.glob("*.ipynb"))
+    for path in sorted(shown):
+        files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
     files.append(File.generated(config, "explorer.html", content=explorer_page()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Links into `results/` as the site has them, and tables of what was run and found where a page asks for them."""
+    """Whatever a page asks for, and links out of `docs/` as the site has them."""
     here = "../" * page.file.src_uri.count("/")
-    markdown = re.sub(r"(\.\./)+results/figures/", f"{here}figures/", markdown)
+    for mark, content in _WHOLE.items():
+        if mark in markdown:
+            markdown = markdown.replace(mark, content())
+    markdown = figure_pages.filled(markdown, here)
     markdown = _MEASURED.sub(_measured, markdown)
-    found = read_verdicts(ROOT / "results")
-    markdown = markdown.replace("<!-- scales -->", scale_table(found["experiments"]))
-    return markdown.replace("<!-- claims -->", verdict_table(found["claims"], with_parts=True))
+    markdown = _PICTURE.sub(lambda match: rule_pictures.picture(match["name"]), markdown)
+    markdown = _NOTEBOOK.sub(
+        lambda match: notebook_pages.as_page(notebook_pages.FOLDER / f"{match['name']}.ipynb"), markdown
+    )
+    markdown = readme.with_numbers(markdown)
+    return re.sub(r"(\.\./)+(results|examples)/", rf"{here}\2/", markdown)
 
 
 def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
-    """Formulae as MathML."""
-    return _FORMULA.sub(_mathml, content)
+    """Formulae as MathML, and equations with the numbers of the paper's PDF."""
+    return numbered(_FORMULA.sub(_mathml, content))
 
 
 def _measured(match: re.Match[str]) -> str:

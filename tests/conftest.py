@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,3 +48,16 @@ def tab(browser: Tab, explorer: Path) -> Tab:
     browser.open("about:blank")
     browser.open(explorer.as_uri())
     return browser
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory) -> Path:
+    """The documentation, built without a warning; its notebooks are run for it. Its tests are a group, "docs"."""
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    root = Path(__file__).parent.parent
+    run = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "WARNING" not in run.stderr
+    return out

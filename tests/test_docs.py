@@ -5,29 +5,25 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import preloaded
 import pytest
-from browser import NEEDS_BROWSER, look
 
 from mixreg.report.explorer.build import explorer_page
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 GROUP = pytest.mark.xdist_group("docs")
+_BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^ *```", re.DOTALL | re.MULTILINE)
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "WARNING" not in run.stderr
-    return out
+def blocks(page: Path, language: str) -> list[str]:
+    """The code of a page in one language; what stands in a tab is indented."""
+    found = _BLOCK.finditer(page.read_text())
+    return [textwrap.dedent(match["code"]) for match in found if match["language"] == language]
 
 
 @GROUP
@@ -36,8 +32,8 @@ def test_every_page_is_built_and_every_formula_is_mathml(site: Path) -> None:
         built = site / page.relative_to(ROOT / "docs").with_suffix(".html")
         text = built.read_text()
         source = page.read_text()
-        # A $ in code is none of a formula.
-        prose = re.sub(r"```.*?```|`[^`]*`", "", source, flags=re.DOTALL)
+        # A $ in code, or in what a reference leaves out, is none of a formula.
+        prose = re.sub(r"```.*?```|`[^`]*`|^ +filters: [^\n]*", "", source, flags=re.DOTALL | re.MULTILINE)
         formulae = len(re.findall(r"\$\$.+?\$\$|\$[^$\n]+\$", prose, re.DOTALL))
         assert text.count("<math") >= formulae
         assert "arithmatex" not in text
@@ -60,7 +56,7 @@ def test_the_explorer_is_part_of_the_site(site: Path) -> None:
 
 
 @GROUP
-def test_the_results_page_shows_every_verdict_and_figure(site: Path) -> None:
+def test_the_results_page_shows_every_verdict(site: Path) -> None:
     text = (site / "results.html").read_text()
     found = json.loads((ROOT / "results" / "claims.json").read_text())
     for claim in found["claims"]:
@@ -70,41 +66,13 @@ def test_the_results_page_shows_every_verdict_and_figure(site: Path) -> None:
             assert part["words"] in text
     for name, experiment in found["experiments"].items():
         assert f"<td><code>{name}</code></td>\n<td>{experiment['against_paper']}</td>" in text
-    for figure in re.findall(r'src="(figures/[^"]+)"', text):
-        assert (site / figure).read_bytes().startswith(b"\x89PNG")
-    assert "figures/terms.png" in text
-
-
-PROBE = """
-<script>
-window.addEventListener("load", () => {
-  const formulae = [...document.querySelectorAll("math")].map(m => m.getBoundingClientRect());
-  const result = {width: document.documentElement.scrollWidth, view: document.documentElement.clientWidth,
-    formulae: formulae.length, flat: formulae.filter(r => r.height < 5 || r.width < 3).length,
-    fractions: [...document.querySelectorAll("mfrac")].filter(f => f.getBoundingClientRect().height > 15).length};
-  document.body.innerHTML = "<pre id=result>" + JSON.stringify(result) + "</pre>";
-});
-</script></body>
-"""
-
-
-@NEEDS_BROWSER
-@pytest.mark.parametrize(
-    ("page", "size"),
-    [("mathematics", "1280,900"), ("mathematics", "500,900"), ("results", "500,900"), ("api/family", "500,900")],
-)
-@GROUP
-def test_pages_in_a_browser(site: Path, tmp_path: Path, page: str, size: str) -> None:
-    seen = look(site / f"{page}.html", PROBE, tmp_path, size)
-    assert seen["width"] <= seen["view"]
-    assert seen["flat"] == 0
-    if page == "mathematics":
-        assert seen["formulae"] > 40
-        assert seen["fractions"] >= 5
+    for address in ("results/report.html", "results/claims.json", "results/results.json"):
+        assert f'href="{address}"' in text
+        assert (site / address).read_bytes() == (ROOT / address).read_bytes()
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: page.stem
+    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: f"{page.parent.name}-{page.stem}"
 )
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     uses_a_run = 'mixreg.load("runs/digits")' in page.read_text()
@@ -115,10 +83,9 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
             run = preloaded.run(["-m", *line.split()], tmp_path)
             assert run.returncode == 0, run.stderr
         assert (tmp_path / "predictions.csv").exists()
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     # Lightning uses what PyTorch has deprecated.
     quiet = "import warnings\nwarnings.simplefilter('ignore', FutureWarning)"
-    run = preloaded.run(["-c", "\n".join([quiet, *blocks])], tmp_path if uses_a_run else ROOT)
+    run = preloaded.run(["-c", "\n".join([quiet, *blocks(page, "python")])], tmp_path if uses_a_run else ROOT)
     assert run.returncode == 0, run.stderr
 
 
@@ -141,6 +108,16 @@ def test_examples_run(name: str) -> None:
 )
 def test_what_is_random_on_a_page_is_seeded(page: Path) -> None:
     """Otherwise its code fails for somebody, some day."""
-    blocks = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
-    first = re.search(r"torch\.rand", blocks)
-    assert first is None or "manual_seed(" in blocks[: first.start()]
+    code = "\n".join(blocks(page, "python"))
+    first = re.search(r"torch\.rand", code)
+    assert first is None or "manual_seed(" in code[: first.start()]
+
+
+# Wider still; and an entry that is to stand on one line.
+WIDER = ("adapters.md", "benchmarks.md", "citing.md")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in WIDER], ids=lambda page: page.stem)
+def test_code_fits_a_page(page: Path) -> None:
+    wide = [line for m in _BLOCK.finditer(page.read_text()) for line in m["code"].splitlines() if len(line) > 88]
+    assert wide == []

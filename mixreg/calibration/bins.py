@@ -40,7 +40,8 @@ class Reliability:
     """What a reliability diagram shows; all float64.
 
     Attributes:
-        lower, upper: B, each bin's range of confidence.
+        lower: B, where each bin's range of confidence begins.
+        upper: B, where it ends.
         count: B, samples in each bin.
         confidence: B, their mean confidence (NaN where there is none).
         accuracy: B, the share of them that is right (NaN where there is none).

@@ -26,13 +26,13 @@ def verdict_table(claims: Iterable[Mapping[str, Any]], with_parts: bool = False)
     for claim in claims:
         parts = ["<br>".join(_part(part) for part in claim["parts"])] if with_parts else []
         rows.append([claim["name"], claim["source"], *parts, marked(claim["verdict"], claim["words"])])
-    return _table(heads, rows)
+    return markdown_table(heads, rows)
 
 
 def scale_table(experiments: Mapping[str, Mapping[str, str]]) -> str:
     """A row per experiment: what differs from the paper."""
     rows = [[found["paper"], f"`{name}`", found["against_paper"]] for name, found in experiments.items()]
-    return _table(["in the paper", "experiment", "beside the paper"], rows)
+    return markdown_table(["in the paper", "experiment", "beside the paper"], rows)
 
 
 def measured(about: str, margin: float | None) -> str:
@@ -46,7 +46,8 @@ def _part(part: Mapping[str, Any]) -> str:
     return f"{told}, {part['words']}"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows under their heads."""
     escaped = [[cell.replace("|", "\\|") for cell in line] for line in (heads, *rows)]
     first, *others = [f"| {' | '.join(line)} |" for line in escaped]
     return "\n".join([first, "|" + "---|" * len(heads), *others])

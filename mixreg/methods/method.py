@@ -212,8 +212,8 @@ class Augmentation(Comparing):
     """A method that changes (x, y), and compares what the network makes of the one with the other.
 
     Attributes:
-        inputs, targets: where a batch that is not a pair holds them: keys of a dict or places of a tuple, one or
-            several of each; all else is passed on.
+        inputs: where a batch that is not a pair holds x: keys of a dict or places of a tuple, one or several.
+        targets: the same of y; all else is passed on.
     """
 
     inputs: Keys | None = None

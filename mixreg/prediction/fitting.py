@@ -58,13 +58,14 @@ class FamilyFit:
     """What `fit` found.
 
     Attributes:
-        strength, temperature: what is used.
+        strength: κ, as it is used.
+        temperature: as it is used, one or one for every output.
         loss: the name of the loss.
         samples: how many there were.
         outputs: numbers that the network gives for one sample.
         points: all that were looked at, by strength: a likelihood profile.
-        gain, gain_error: of the best point over the better one of κ = 0 and κ = 1, each with its best temperature, and
-            the standard error of this mean.
+        gain: of the best point over the better one of κ = 0 and κ = 1, each with its best temperature.
+        gain_error: the standard error of this mean.
         note: why a named point is used in place of the best, if one is.
     """
 

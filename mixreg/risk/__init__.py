@@ -2,10 +2,10 @@
 
 | function     | equation                                   | what it is                                          |
 |--------------|--------------------------------------------|-----------------------------------------------------|
-| `empirical`  | (erm)                                      | the mean loss                                       |
-| `mixup`      | (mixup)                                    | the expected loss of mixed pairs                    |
-| `perturbed`  | (mixupERM), Theorem 1                      | the same, as shrunk data with centred noise         |
-| `quadratic`  | (mixupQ), Theorem 3                        | its second-order expansion, term by term            |
+| `empirical`  | (2, erm)                                   | the mean loss                                       |
+| `mixup`      | (4, mixup)                                 | the expected loss of mixed pairs                    |
+| `perturbed`  | (7, mixupERM), Theorem 1                   | the same, as shrunk data with centred noise         |
+| `quadratic`  | (10, mixupQ), Theorem 3                    | its second-order expansion, term by term            |
 | `unmixed`    | Zhang et al. (2021), Lemma 3.1             | the same around unmixed data                        |
 
 `noise_regulariser`, `gaussian_noise` and `dropout_regulariser` go from chosen noise to the regulariser that it amounts

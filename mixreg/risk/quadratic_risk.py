@@ -58,7 +58,10 @@ class Quadratic:
 
     Attributes:
         base: mean ℓ(ỹ_i, f(x̃_i)), the loss on modified data (eq. ermtild).
-        r1, r2, r3, r4: the regularisation terms; R1 and R3 are NaN where they do not exist apart.
+        r1: pulls the Jacobian to J⁽ⁱ⁾; NaN where R1 and R3 do not exist apart.
+        r2: of the Hessian of f.
+        r3: what R1 leaves of the joint term; NaN where R1 is.
+        r4: of the labels alone.
         joint: R1 + R3 without any inverse, which is more than the sum of the two where predictions are confident.
         square: ½ tr(ℓuu J A_i Jᵀ), the part of R1 + R3 that the Jacobian has by itself.
         total: the quadratic risk, base + joint + R2 + R4.

@@ -34,7 +34,9 @@ class UnmixedExpansion:
 
     Attributes:
         base: mean ℓ(y_i, f(x_i)), the empirical risk.
-        r1: of first order, r2: with the Jacobian squared, r3: with the Hessian of f.
+        r1: of first order.
+        r2: with the Jacobian squared.
+        r3: with the Hessian of f.
         constant: what mixing labels adds whatever f is (squared error only).
         r3_stderr: of a randomised R3.
         total: their sum.

@@ -78,7 +78,8 @@ class Columns:
 
     Attributes:
         sizes: how many categories each of those has.
-        center, spread: of the columns of numbers.
+        center: of the columns of numbers.
+        spread: of the same.
     """
 
     def __init__(self, count: int, categorical: list[int]) -> None:
