@@ -25,7 +25,8 @@ class Interval(NamedTuple):
             return "–"
         if math.isnan(self.half_width):
             return format(self.mean, spec)
-        return f"{self.mean:{spec}} ± {self.half_width:{spec}}"
+        # A sign belongs to the mean only.
+        return f"{self.mean:{spec}} ± {self.half_width:{spec.removeprefix('+')}}"
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -43,3 +44,21 @@ def interval(values: Sequence[float]) -> Interval:
         return Interval(float(values[0]), math.nan)
     error = np.std(values, ddof=1) / math.sqrt(n)
     return Interval(float(np.mean(values)), float(t.ppf(0.975, n - 1) * error))
+
+
+class Cell(str):
+    """An interval as text, which still knows the values that it is of."""
+
+    values: tuple[float, ...]
+
+
+def cell(values: Sequence[float], spec: str) -> Cell:
+    """The interval of repetitions as a cell of a table.
+
+    >>> found = cell([1.0, 2.0, 3.0], ".2f")
+    >>> found, found.values
+    ('2.00 ± 2.48', (1.0, 2.0, 3.0))
+    """
+    text = Cell(format(interval(values), spec))
+    text.values = tuple(float(value) for value in values)
+    return text
