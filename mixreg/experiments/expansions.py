@@ -182,4 +182,7 @@ EXPERIMENT = Experiment(
     claims=claims,
     unlike="not measured in the paper",
     missing=missing,
+    corrections={
+        "the expansion becomes exact as α → ∞ (as printed)": "the expansion becomes exact as α → 0 (corrected)"
+    },
 )

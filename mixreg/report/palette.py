@@ -17,7 +17,7 @@ METHODS = {
     "smoothing": "#cc79a7",
     "uniform": "#cc79a7",
     "cutmix": "#56b4e9",
-    "switched": "#882255",
+    "switched": "#332288",
 }
 FITTED = "#009e73"
 # Methods without a colour of their own, where rows name them.
