@@ -89,11 +89,10 @@ def _verdicts(chapters: Sequence[Chapter], verdicts: Mapping[str, Any]) -> page.
             _verdict(claim, standing),
             claim.statement,
             claim.source,
-            chapter.scale,
         ]
         for chapter, claim, standing in found
     ]
-    heads = ["claim", "verdict", "statement", "in the paper", "beside the paper"]
+    heads = ["claim", "verdict", "statement", "in the paper"]
     kinds = [standing for _, _, standing in found]
     choices = {"paper": "as in the paper", "verdict": "by verdict", "name": "by name"}
     options = [page.element("option", name, value=value) for value, name in choices.items()]
@@ -106,7 +105,7 @@ def _verdicts(chapters: Sequence[Chapter], verdicts: Mapping[str, Any]) -> page.
         page.element("div", *tiles, class_="tiles", role="group", aria_label="Claims by verdict"),
         page.element("div", order, hint, class_="tools"),
         page.grid(heads, rows, "Claims and their verdicts", "claims", kinds),
-        page.element("p", kept),
+        page.element("p", "What was run, and how it differs from the paper, stands in each chapter. ", kept),
         page.folded("What the verdicts mean", page.element("p", _EXPLAINED)),
         id="verdicts",
     )
