@@ -20,7 +20,7 @@ DOCUMENTED = Path(__file__).parents[1] / "docs" / "reproduction.md"
 SHARES = "shares:EXPERIMENT"
 # One worker with one thread: others are at work here too.
 ONE = ("--workers", "1", "--threads", "1")
-FILES = ("figures/shares.png", "figures/shares.pdf", "claims.json")
+FILES = ("figures/shares.png", "figures/shares.pdf", "figures/shares.svg", "claims.json")
 # Its runs wait until they are allowed to finish, and can be killed meanwhile.
 SLOWLY = """
 import time

@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import replace
 from html import escape
 from pathlib import Path
+from xml.etree import ElementTree
 
 import preloaded
 import pytest
@@ -49,6 +50,7 @@ def test_what_it_leaves(done: Path) -> None:
         with Image.open(done / "figures" / f"{name}.png") as figure:
             assert min(figure.size) > 400
         assert (done / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        assert ElementTree.parse(done / "figures" / f"{name}.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
     verdicts = json.loads((done / "claims.json").read_text())["claims"]
     assert {verdict["verdict"] for verdict in verdicts} == {SUPPORTED, CONTRADICTED, NOT_JUDGED}
     assert {verdict["experiment"] for verdict in verdicts} == set(EXPERIMENTS) - {"overview"}
@@ -79,7 +81,7 @@ def test_drawing_again_needs_no_training(done: Path, tmp_path: Path, monkeypatch
     for name in ("results.json", "experiments.json"):
         shutil.copy(done / name, tmp_path / name)
     found = draw(tmp_path)
-    assert len(found.figures) == 2 * len(AT_HAND)
+    assert len(found.figures) == 3 * len(AT_HAND)
     for path in [Path("claims.json"), *(path.relative_to(done) for path in (done / "figures").iterdir())]:
         assert (tmp_path / path).read_bytes() == (done / path).read_bytes(), path
 
@@ -211,7 +213,8 @@ def test_captions_are_on_the_figures_and_in_the_report(done: Path, tmp_path: Pat
     plan, page = json.loads((done / "experiments.json").read_text()), (done / "report.html").read_text()
     for name in AT_HAND:
         caption = EXPERIMENTS[name].caption(plan[name]["sizes"])
-        assert f"{escape(caption)}. Also as figures/{name}.png and figures/{name}.pdf." in page
+        files = f"figures/{name}.png, figures/{name}.pdf and figures/{name}.svg"
+        assert f"{escape(caption)}. Also as {files}." in page
     # The experiment draws, the driver puts the caption on.
     drawn = {}
     monkeypatch.setattr(

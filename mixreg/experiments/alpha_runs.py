@@ -18,7 +18,8 @@ from mixreg.experiments.experiment import Results, Run, Sizes
 from mixreg.experiments.predictors import refreshed, rescaled_name
 from mixreg.experiments.requirements import is_at_hand, missing_for_training
 from mixreg.experiments.sizes import SizesError
-from mixreg.report.curves import mean_curve
+from mixreg.report.curves import label_ends, mean_curve, say_better, zero_line
+from mixreg.report.palette import style
 from mixreg.training.config import PRESETS
 from mixreg.training.held_out_fit import FITTED, PLAIN
 
@@ -38,7 +39,6 @@ _LOOKS = 4
 # α of the networks that are kept, of the first repetition; 0 is ERM.
 _KEPT = (0.0, 0.25, 1.0)
 _ALPHAS = [0.1, 0.25, 0.5, 1.0, 2.0]
-_ERM, _MIXUP = {"color": "C7"}, {"color": "C3"}
 
 
 class Curve(NamedTuple):
@@ -48,6 +48,11 @@ class Curve(NamedTuple):
     is_mixup: bool
     predictor: Callable[[float], str]
     style: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Its name at its end, in a colour that says whose it is."""
+        return self.name.rpartition(", ")[2] if self.is_mixup else self.name
 
 
 def _plain(alpha: float) -> str:
@@ -142,28 +147,62 @@ def select(results: Results, data: str, alpha: float) -> list[dict[str, Any]]:
 
 def gain(values: Values, measure: str, alpha: float, of_erm: bool = False) -> np.ndarray:
     """How much better the prediction rescaled for α is than the plain one, of Mixup's networks or ERM's."""
-    sign, trained = 1 if measure == "accuracy" else -1, 0.0 if of_erm else alpha
-    return sign * (values(trained, rescaled_name(alpha)) - values(trained, PLAIN))
+    trained = 0.0 if of_erm else alpha
+    return sign(measure) * (values(trained, rescaled_name(alpha)) - values(trained, PLAIN))
+
+
+def sign(measure: str) -> int:
+    """1 where more is better, −1 where less is."""
+    return 1 if measure == "accuracy" else -1
+
+
+def better(measure: str) -> str:
+    """Whether a measure is better when it is "higher" or "lower"."""
+    return "higher" if sign(measure) > 0 else "lower"
 
 
 def curves(sizes: Sizes, of_rescaled_erm: bool = True) -> list[Curve]:
     """ERM and Mixup, plain and rescaled, and Mixup with refreshed statistics and fitted."""
-    found = [Curve("ERM", False, _plain, _ERM)]
+    found = [Curve("ERM", False, _plain, style("erm"))]
     if of_rescaled_erm:
-        found.append(Curve("ERM, rescaled", False, rescaled_name, _ERM | {"linestyle": "--"}))
-    found.append(Curve("Mixup", True, _plain, _MIXUP))
-    found.append(Curve("Mixup, rescaled", True, rescaled_name, _MIXUP | {"linestyle": "--"}))
+        found.append(Curve("ERM, rescaled", False, rescaled_name, style("erm", "rescaled")))
+    found.append(Curve("Mixup", True, _plain, style("mixup")))
+    found.append(Curve("Mixup, rescaled", True, rescaled_name, style("mixup", "rescaled")))
     if sizes["model"] in _NORMALISED:
-        found.append(Curve("Mixup, rescaled, refreshed", True, _refreshed, _MIXUP | {"linestyle": "-."}))
-    return [*found, Curve("Mixup, fitted", True, _fitted, {"color": "C0", "linestyle": "--"})]
+        found.append(Curve("Mixup, rescaled, refreshed", True, _refreshed, style("mixup", "refreshed")))
+    return [*found, Curve("Mixup, fitted", True, _fitted, style("mixup", "fitted"))]
 
 
-def plot_over_alpha(axes: Axes, alphas: list[float], values: Values, title: str, shown: list[Curve]) -> None:
-    """These curves; `values` are repetitions."""
-    for name, is_mixup, predictor, style in shown:
-        columns = [values(alpha if is_mixup else 0.0, predictor(alpha)) for alpha in alphas]
-        mean_curve(axes, alphas, np.stack(columns, 1), name, marker=".", **style)
-    axes.set(xscale="log", xlabel="α", title=title)
+def plot_over_alpha(
+    axes: Axes, alphas: list[float], values: Values, title: str, shown: list[Curve], direction: str
+) -> None:
+    """These curves; `values` are repetitions, and better when they are "higher" or "lower"."""
+    for curve in shown:
+        columns = [values(alpha if curve.is_mixup else 0.0, curve.predictor(alpha)) for alpha in alphas]
+        mean_curve(axes, alphas, np.stack(columns, 1), curve.label, marker=".", **curve.style)
+    axes.set_title(title)
+    say_better(axes, direction)
+    _over_alpha(axes, alphas)
+
+
+def plot_gains(axes: Axes, alphas: list[float], values: Values, measure: str, shown: list[Curve]) -> None:
+    """What each rule gains against the plain prediction of the same network, repetition by repetition."""
+    for curve in shown:
+        if curve.predictor(alphas[0]) != PLAIN:
+            trained = [alpha if curve.is_mixup else 0.0 for alpha in alphas]
+            pairs = zip(trained, alphas, strict=True)
+            columns = [sign(measure) * (values(t, curve.predictor(a)) - values(t, PLAIN)) for t, a in pairs]
+            mean_curve(axes, alphas, np.stack(columns, 1), curve.label, marker=".", **curve.style)
+    zero_line(axes, "plain")
+    axes.set_title(f"gain in {MEASURES[measure]} over plain, paired")
+    say_better(axes, "higher")
+    _over_alpha(axes, alphas)
+
+
+def _over_alpha(axes: Axes, alphas: list[float]) -> None:
+    """Names of curves, and of all α."""
+    label_ends(axes)
+    axes.set(xscale="log", xlabel="α")
     axes.set_xticks(alphas, [f"{alpha:g}" for alpha in alphas])
     axes.minorticks_off()
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from mixreg.experiments import alpha_runs, trained
 from mixreg.experiments.claims import follows
 from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
-from mixreg.experiments.lenet_runs import COLOURS, METHODS
+from mixreg.experiments.lenet_runs import METHODS
 from mixreg.experiments.predictors import rescaled_name
 from mixreg.experiments.sizes import SizesError
-from mixreg.report.curves import mean_curve, new_figure
-from mixreg.report.intervals import interval
+from mixreg.report.curves import label_ends, mean_curve, new_figure, say_better
+from mixreg.report.intervals import cell
+from mixreg.report.palette import style
 from mixreg.training.held_out_fit import FITTED, PLAIN, RESCALED
 
 if TYPE_CHECKING:
@@ -85,17 +86,17 @@ def caption(sizes: Sizes) -> str:
 
 def figure(results: Results, sizes: Sizes) -> Figure:
     """Train loss, test loss and test accuracy over epochs."""
-    drawing = new_figure(13, 4.2)
+    drawing = new_figure(14, 4.4)
     for axes, (measure, label) in zip(drawing.subplots(1, 3), _MEASURES.items(), strict=True):
         for method in _SHOWN:
-            style: dict[str, Any] = {"color": COLOURS[method], "marker": "."}
-            mean_curve(axes, *_curves(results, method, measure), METHODS[method], **style)
+            name = METHODS[method].removesuffix(" Mixup")
+            mean_curve(axes, *_curves(results, method, measure), name, marker=".", **style(method))
             if measure != "train_loss" and method != "erm":
-                dashed = style | {"linestyle": "--"}
-                name = f"{METHODS[method]}, rescaled"
-                mean_curve(axes, *_curves(results, method, measure, RESCALED), name, **dashed)
+                rows = _curves(results, method, measure, RESCALED)
+                mean_curve(axes, *rows, f"{name}, rescaled", marker=".", **style(method, RESCALED))
         axes.set(title=f"{label} (each method's own)" if measure == "train_loss" else label, xlabel="epoch")
-    axes.legend(fontsize=8)
+        say_better(axes, "higher" if measure == "accuracy" else "lower")
+        label_ends(axes)
     return drawing
 
 
@@ -104,11 +105,12 @@ def table(results: Results, sizes: Sizes) -> Table:
     own, rows = rescaled_name(_alpha(sizes)), []
     for method in _SHOWN:
         found = results.select(method=method)
-        loss = f"{interval(_final(results, method, 'train_loss')):.4f}"
+        loss = cell(_final(results, method, "train_loss"), ".4f")
         shown = {"": PLAIN, ", rescaled": own, ", fitted": FITTED} if method != "erm" else {"": PLAIN}
         for suffix, predictor in shown.items():
-            cells = [interval([r["test"][predictor][m] for r in found]) for m in ("cross_entropy", "accuracy", "ece")]
-            rows.append([METHODS[method] + suffix, "" if suffix else loss, *(f"{cell:.4f}" for cell in cells)])
+            measures = ("cross_entropy", "accuracy", "ece")
+            cells = [cell([r["test"][predictor][m] for r in found], ".4f") for m in measures]
+            rows.append([METHODS[method] + suffix, "" if suffix else loss, *cells])
     return Table(["method", "train loss", "test cross-entropy", "test accuracy", "ECE"], rows)
 
 
@@ -122,8 +124,9 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
         for measure, label in _MEASURES.items()
     ]
     statement = (
-        "Training a network with batch normalisation on the quadratic risk follows training it with Mixup in train "
-        "loss, test loss and accuracy: it ends nearer to Mixup than half of the gap between Mixup and ERM."
+        "On a network with batch normalisation, training on the quadratic risk follows training with Mixup in train "
+        "loss, test loss and accuracy: approximate Mixup ends nearer to Mixup than half of the gap between Mixup and "
+        "ERM."
     )
     return [Claim("batch normalisation: approximate Mixup follows Mixup", statement, "Figure 2", tuple(parts))]
 

@@ -26,7 +26,7 @@ from mixreg.experiments.claims import exceeds
 from mixreg.experiments.experiment import Claim, Experiment, Results, Sizes, Table
 from mixreg.experiments.predictors import tempered
 from mixreg.report.curves import new_figure
-from mixreg.report.intervals import interval
+from mixreg.report.intervals import cell
 from mixreg.training.held_out_fit import FITTED
 
 if TYPE_CHECKING:
@@ -87,13 +87,13 @@ def caption(sizes: Sizes) -> str:
 def figure(results: Results, sizes: Sizes) -> Figure:
     """A row per dataset; what temperature scaling leaves, against α."""
     datasets = sizes["datasets"]
-    drawing = new_figure(13, 0.6 + 3.6 * len(datasets))
+    drawing = new_figure(14, 0.6 + 3.8 * len(datasets))
     axes = drawing.subplots(len(datasets), len(_MEASURES), squeeze=False)
     for row, data in zip(axes, datasets, strict=True):
         for place, (measure, label) in zip(row, _MEASURES.items(), strict=True):
             values = _on_test(results, data, measure)
-            plot_over_alpha(place, sizes["alphas"], values, f"{shown_name(data)}: {label}", _shown(sizes))
-    axes[0, 0].legend(fontsize=8)
+            title = f"{shown_name(data)}: {label}"
+            plot_over_alpha(place, sizes["alphas"], values, title, _shown(sizes), "lower")
     return drawing
 
 
@@ -106,9 +106,9 @@ def table(results: Results, sizes: Sizes) -> Table:
         for before, after in zip(curves(sizes, of_rescaled_erm=False), _shown(sizes), strict=True):
             for alpha in sizes["alphas"] if before.is_mixup else [0.0]:
                 name = f"{before.name}, α = {alpha:g}" if before.is_mixup else before.name
-                first = interval(values["ece"](alpha, before.predictor(alpha)).tolist())
-                cells = [interval(values[m](alpha, after.predictor(alpha)).tolist()) for m in measures]
-                rows.append([shown_name(data), name, *(f"{cell:.4f}" for cell in (first, *cells))])
+                first = cell(values["ece"](alpha, before.predictor(alpha)).tolist(), ".4f")
+                cells = [cell(values[m](alpha, after.predictor(alpha)).tolist(), ".4f") for m in measures]
+                rows.append([shown_name(data), name, first, *cells])
     heads = ["data", "network", "ECE before", *measures.values()]
     note = f"All but the ECE before are those {_AFTER}; the fitted rule's temperature is fitted with its strength."
     return Table(heads, rows, note=note)
@@ -128,8 +128,8 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
         found += [
             Claim(
                 f"{name}: Mixup is harder to calibrate than ERM",
-                "Averaged over α, Mixup's networks have a larger calibration error than ERM's, both after temperature "
-                "scaling on held-out data.",
+                f"On {name}, averaged over α, networks trained with Mixup have a larger calibration error than those "
+                "trained with ERM, both after temperature scaling on held-out data.",
                 "Wang et al. (2023)",
                 tuple(
                     exceeds(f"{_MEASURES[m]} {_AFTER}, Mixup − ERM, mean over α", of(m, mixup), of(m, erm))
@@ -138,8 +138,8 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
             ),
             Claim(
                 f"{name}: a rule makes Mixup easier to calibrate",
-                "Averaged over α, Mixup's networks have a smaller ECE with their rule than plain, both after "
-                "temperature scaling: with each of the rules.",
+                f"On {name}, averaged over α, networks trained with Mixup have a smaller ECE with each of the "
+                "prediction rules than plain, both after temperature scaling.",
                 _ASKED_HERE,
                 tuple(
                     exceeds(f"ECE {_AFTER}, Mixup − {rule.name}, mean over α", of("ece", mixup), of("ece", rule))
@@ -148,8 +148,8 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
             ),
             Claim(
                 f"{name}: the fitted rule beats temperature scaling",
-                "Averaged over α, the fitted rule has a lower cross-entropy than temperature scaling of the plain and "
-                "of the rescaled network.",
+                f"On {name}, averaged over α, the fitted rule gives networks trained with Mixup a lower cross-entropy "
+                "than temperature scaling does, of the plain and of the rescaled network.",
                 _ASKED_HERE,
                 tuple(
                     exceeds(

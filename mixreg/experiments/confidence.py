@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from mixreg.experiments import lenet_runs, trained
 from mixreg.experiments.claims import Comparison, exceeds
 from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
-from mixreg.report.curves import mean_histogram, new_figure
-from mixreg.report.intervals import interval
+from mixreg.report.curves import label_corner, mean_histogram, new_figure
+from mixreg.report.intervals import cell
+from mixreg.report.palette import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,9 +39,8 @@ def figure(results: Results, sizes: Sizes) -> Figure:
         for method in methods:
             counts = [result["confidence"]["plain"]["counts"] for result in results.select(method=method)]
             shares = [[count / sum(row) for count in row] for row in counts]
-            style = {"color": lenet_runs.COLOURS[method], "linewidth": 2}
-            mean_histogram(axes, shares, 0.0, lenet_runs.METHODS[method], **style)
-        axes.legend(fontsize=8, loc="upper left")
+            mean_histogram(axes, shares, 0.0, color=METHODS[method], linewidth=2)
+        label_corner(axes, [(lenet_runs.METHODS[method], METHODS[method]) for method in methods])
         axes.set(ylabel="fraction of test points")
     return drawing
 
@@ -53,10 +53,10 @@ def table(results: Results, sizes: Sizes) -> Table:
         found = results.select(method=method)
         shown = ["plain", alpha] if method in _RESCALED else ["plain"]
         for predictor in shown:
-            cells = [interval(_mean_confidence(results, method, predictor))]
-            cells += [interval([r["test"][predictor][m] for r in found]) for m in ("accuracy", "ece")]
+            cells = [cell(_mean_confidence(results, method, predictor), ".3f")]
+            cells += [cell([r["test"][predictor][m] for r in found], ".3f") for m in ("accuracy", "ece")]
             name = lenet_runs.METHODS[method] + ("" if predictor == "plain" else ", rescaled")
-            rows.append([name, *(f"{cell:.3f}" for cell in cells)])
+            rows.append([name, *cells])
     return Table(["method", "mean confidence", "accuracy", "ECE"], rows)
 
 
@@ -70,13 +70,14 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
     return [
         Claim(
             "Mixup and label smoothing lower confidence",
-            "ERM is surest, label smoothing less so, Mixup even less.",
+            "ERM gives the most confident networks, label smoothing less confident ones, Mixup the least confident of "
+            "the three.",
             "Figure 7, left",
             (is_more_confident("erm", "smoothing"), is_more_confident("smoothing", "mixup")),
         ),
         Claim(
             "approximate Mixup lowers confidence",
-            "Like Mixup, approximate Mixup is less sure than ERM.",
+            "Networks trained with approximate Mixup are less confident than those trained with ERM, as Mixup's are.",
             "Figure 7, right",
             (is_more_confident("erm", "approximate"),),
         ),

@@ -38,6 +38,11 @@ class Table:
     caption: str = "mean ± 95 % interval over repetitions"
     note: str = ""
 
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"a row of a table has {len(row)} cells, under {len(self.columns)} heads")
+
 
 def _nothing_missing(sizes: Sizes) -> list[str]:
     return []
@@ -62,6 +67,7 @@ class Experiment:
         unlike: how it differs from what the paper measured, whatever its sizes; nothing, as a rule.
         paper_sizes: sizes of the paper that its scale has only where data is at hand.
         earlier: sizes that plans of earlier versions do not name, as these versions had them.
+        corrections: names of claims as the paper prints them, each with the name of the claim that holds instead.
     """
 
     name: str
@@ -78,6 +84,7 @@ class Experiment:
     unlike: str = ""
     paper_sizes: Mapping[str, Any] = field(default_factory=dict)
     earlier: Mapping[str, Any] = field(default_factory=dict)
+    corrections: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name):

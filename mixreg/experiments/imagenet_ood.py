@@ -26,8 +26,9 @@ from mixreg.experiments.claims import Comparison, exceeds
 from mixreg.experiments.experiment import Claim, Experiment, Progress, Results, Run, Sizes, Table, rounded
 from mixreg.experiments.requirements import missing_for_training
 from mixreg.experiments.training import device, train_quietly
-from mixreg.report.curves import new_figure
-from mixreg.report.intervals import Interval, interval
+from mixreg.report.curves import label_corner, new_figure
+from mixreg.report.intervals import Interval, cell, interval
+from mixreg.report.palette import REFERENCE, shades
 from mixreg.training.config import PRESETS, Config
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _MEASURES = {
     "mce": "mCE",
     "pm_accuracy": "pm-k accuracy",
 }
+_ERRORS = ("cross_entropy", "ece", "mce")
 _VIDEOS = ("vid-robust", "ytbb-robust")
 _PREDICTORS = ("plain", "rescaled")
 
@@ -131,16 +133,18 @@ def figure(results: Results, sizes: Sizes) -> Figure:
     drawing = new_figure(1 + 3.4 * len(measures), 4.2)
     for place, measure in zip(drawing.subplots(1, len(measures), squeeze=False)[0], measures, strict=True):
         names = [name for name, other in shown if other == measure]
-        for shift, alpha in enumerate(sizes["alphas"]):
+        for shift, (alpha, shade) in enumerate(zip(sizes["alphas"], shades(len(sizes["alphas"])), strict=True)):
             gains = [_gain(results, alpha, name, measure) for name in names]
             at = [row + 0.2 * shift for row in range(len(names))]
-            place.errorbar(
-                [g.mean for g in gains], at, xerr=[g.half_width for g in gains], fmt="o", label=f"α = {alpha:g}"
-            )
-        place.axvline(0, color="black", linewidth=0.8)
+            half = [g.half_width for g in gains]
+            place.errorbar([g.mean for g in gains], at, xerr=half, fmt="o", color=shade, label=f"α = {alpha:g}")
+        place.axvline(0, color=REFERENCE, linewidth=1)
+        place.set_ylim(-0.5, len(names) + 0.3)
+        place.set_xlabel(f"{'lower' if measure in _ERRORS else 'higher'} is better", fontsize=8)
         place.set_yticks(range(len(names)), names)
         place.set(title=f"{_MEASURES[measure]}, rescaled − plain")
-    drawing.axes[0].legend(fontsize=8)
+    named = zip(sizes["alphas"], shades(len(sizes["alphas"])), strict=True)
+    label_corner(drawing.axes[0], [(f"α = {alpha:g}", shade) for alpha, shade in named])
     return drawing
 
 
@@ -148,7 +152,7 @@ def table(results: Results, sizes: Sizes) -> Table:
     """Table 2."""
     heads = [(alpha, predictor) for alpha in sizes["alphas"] for predictor in ("rescaled", "plain")]
     rows = [
-        [name, _MEASURES[measure]] + [f"{interval(_values(results, a, name, p, measure)):.4f}" for a, p in heads]
+        [name, _MEASURES[measure]] + [cell(_values(results, a, name, p, measure), ".4f") for a, p in heads]
         for name, measure in _shown(sizes)
     ]
     return Table(["set", "measure", *(f"{p}, α = {a:g}" for a, p in heads)], rows)
@@ -160,7 +164,7 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
     def better(name: str, measure: str, alpha: float, of_plain: bool) -> Comparison:
         """That the plain or the rescaled prediction is better; errors are better when they are smaller."""
         plain, rescaled = (_values(results, alpha, name, p, measure) for p in _PREDICTORS)
-        is_error = measure in ("cross_entropy", "ece", "mce")
+        is_error = measure in _ERRORS
         larger, smaller = (plain, rescaled) if of_plain != is_error else (rescaled, plain)
         names = ("plain", "rescaled") if larger is plain else ("rescaled", "plain")
         return exceeds(f"α = {alpha:g}: {_MEASURES[measure]}, {names[0]} − {names[1]}", larger, smaller)
@@ -172,7 +176,8 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
         judged = measures if is_corrupted else measures[:1]
         parts = tuple(better(name, m, alpha, is_corrupted) for m in judged for alpha in sizes["alphas"])
         title = "rescaling worsens all measures" if is_corrupted else "rescaling improves accuracy"
-        found.append(Claim(f"ImageNet, {name}: {title}", f"On {name}, {title}.", "Table 2", parts))
+        statement = f"On {name}, for networks trained on ImageNet with Mixup, {title}."
+        found.append(Claim(f"ImageNet, {name}: {title}", statement, "Table 2", parts))
     return found
 
 

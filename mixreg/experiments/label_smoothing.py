@@ -17,8 +17,9 @@ import torch
 from mixreg._support.random import integers, permutation, stream
 from mixreg.experiments.claims import always
 from mixreg.experiments.experiment import Claim, Experiment, Progress, Results, Run, Sizes, Table, rounded
-from mixreg.report.curves import mean_curve, new_figure
-from mixreg.report.intervals import interval
+from mixreg.report.curves import label_ends, mean_curve, new_figure
+from mixreg.report.intervals import cell
+from mixreg.report.palette import METHODS, REFERENCE
 from mixreg.theory.smoothing import entropy_bound
 
 if TYPE_CHECKING:
@@ -105,18 +106,22 @@ def caption(sizes: Sizes) -> str:
 def figure(results: Results, sizes: Sizes) -> Figure:
     """Mean entropy of predictions over α, with and without smoothing, above the bound."""
     datasets = sizes["datasets"]
-    drawing = new_figure(1 + 3.6 * len(datasets), 4)
+    rows = (len(datasets) + 1) // 2
+    drawing = new_figure(12, 0.6 + 3.8 * rows)
     styles = {
-        "smoothed": ("labels smoothed", {"color": "C4", "marker": "."}),
-        "lower": ("lower bound", {"color": "black", "linestyle": ":"}),
-        "plain": ("labels as they are", {"color": "C7"}),
+        "smoothed": ("labels smoothed", {"color": METHODS["smoothing"], "marker": "."}),
+        "lower": ("lower bound", {"color": REFERENCE, "linestyle": ":"}),
+        "plain": ("labels as they are", {"color": METHODS["erm"]}),
     }
-    for place, data in zip(drawing.subplots(1, len(datasets), squeeze=False)[0], datasets, strict=True):
+    places = drawing.subplots(rows, 2, squeeze=False).flatten()
+    for place in places[len(datasets) :]:
+        place.set_axis_off()
+    for place, data in zip(places, datasets, strict=False):
         for key, (label, style) in styles.items():
             mean_curve(place, sizes["alphas"], _rows(results, data, key), label, **style)
         place.set(xscale="log", xlabel="α", title=f"{data}, {_DATASETS[data]} components")
-    drawing.axes[0].set(ylabel="mean entropy of predictions")
-    drawing.axes[0].legend(fontsize=8)
+        place.set_ylabel("mean entropy of predictions", fontsize=8)
+        label_ends(place)
     return drawing
 
 
@@ -125,8 +130,9 @@ def table(results: Results, sizes: Sizes) -> Table:
     rows = []
     for data in sizes["datasets"]:
         for index, alpha in enumerate(sizes["alphas"]):
-            cells = [interval(_rows(results, data, key)[:, index].tolist()) for key in ("plain", "lower", "smoothed")]
-            rows.append([data, f"{alpha:g}", *(f"{cell:.4f}" for cell in cells)])
+            keys = ("plain", "lower", "smoothed")
+            cells = [cell(_rows(results, data, key)[:, index].tolist(), ".4f") for key in keys]
+            rows.append([data, f"{alpha:g}", *cells])
     return Table(["data", "α", "H(p), plain", "lower bound", "H(p̃), smoothed"], rows)
 
 
@@ -145,13 +151,15 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
     return [
         Claim(
             "the entropy bound",
-            "θ̄ mean H(p) + (1 − θ̄) H(ȳ) ≤ mean H(p̃) for every α.",
+            "With p the predictions of a linear model and p̃ those after label smoothing, θ̄ mean H(p) + (1 − θ̄) H(ȳ) "
+            "≤ mean H(p̃) for every α.",
             "Proposition on label smoothing",
             tuple(always(f"{data}: smallest gap over α", least(data, "gap"), ROUNDING) for data in sizes["datasets"]),
         ),
         Claim(
             "label smoothing raises the entropy of predictions",
-            "mean H(p) ≤ mean H(p̃) for every α.",
+            "With p the predictions of a linear model and p̃ those after label smoothing, mean H(p) ≤ mean H(p̃) for "
+            "every α.",
             "Proposition on label smoothing",
             tuple(
                 always(f"{data}: smallest increase over α", least(data, "increase"), ROUNDING)

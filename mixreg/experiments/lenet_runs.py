@@ -23,7 +23,6 @@ METHODS = {
     "approximate": "approximate Mixup",
 }
 CONTROLS = ("smoothing", "modified")
-COLOURS = {"erm": "C7", "smoothing": "C4", "modified": "C0", "mixup": "C3", "approximate": "C1"}
 # What plans of earlier versions do not name: all methods had the same repetitions.
 EARLIER = {"controls": 10, **EARLIER_MOMENTS}
 _EMBEDDED = {"data": "digits", "model": "mlp", "lr": 0.05, "alpha": 1.0, "moments": TRAINING_SET}

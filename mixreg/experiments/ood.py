@@ -12,13 +12,16 @@ import numpy as np
 
 from mixreg.data.registry import IMAGENET
 from mixreg.experiments import alpha_runs, trained
-from mixreg.experiments.alpha_runs import MEASURES, Values, curves, gain, plot_over_alpha, shown_name
+from mixreg.experiments.alpha_runs import MEASURES, Values, gain, shown_name, sign
 from mixreg.experiments.claims import Comparison, is_positive
 from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
-from mixreg.report.curves import mean_curve, new_figure
-from mixreg.report.intervals import interval
+from mixreg.report.curves import label_ends, mean_curve, new_figure, say_better, zero_line
+from mixreg.report.intervals import cell, interval
+from mixreg.report.palette import METHODS, REFERENCE, shades
+from mixreg.training.held_out_fit import PLAIN
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _SEVERITIES = ("1", "2", "3", "4", "5")
@@ -44,15 +47,16 @@ def _by_severity(results: Results, data: str, measure: str) -> Values:
     return values
 
 
-def _over_severities(results: Results, data: str, measure: str) -> Values:
-    """The same, averaged over severities: repetitions."""
-    return lambda alpha, predictor: _by_severity(results, data, measure)(alpha, predictor).mean(1)
-
-
 def _gains(results: Results, sizes: Sizes, data: str, measure: str) -> np.ndarray:
     """How much better rescaled Mixup is than plain Mixup, α × repetitions × severities."""
     values = _by_severity(results, data, measure)
     return np.stack([gain(values, measure, alpha) for alpha in sizes["alphas"]])
+
+
+def _gains_of_erm(results: Results, data: str, measure: str, alpha: float) -> np.ndarray:
+    """How much better ERM is than plain Mixup, repetitions × severities."""
+    values = _by_severity(results, data, measure)
+    return sign(measure) * (values(0.0, PLAIN) - values(alpha, PLAIN))
 
 
 def caption(sizes: Sizes) -> str:
@@ -63,27 +67,36 @@ def caption(sizes: Sizes) -> str:
 
 
 def figure(results: Results, sizes: Sizes) -> Figure:
-    """Two rows per dataset: measures against α, and what rescaling gains by severity."""
-    from matplotlib import colormaps
-
+    """A row per dataset: what rescaling gains over plain Mixup by severity and over all of them; and ERM, likewise."""
     alphas, datasets = sizes["alphas"], _without_imagenet(sizes)["datasets"]
-    drawing = new_figure(13, 0.6 + 6.8 * len(datasets))
-    axes = drawing.subplots(2 * len(datasets), 3, squeeze=False)
-    shades = colormaps["viridis"](np.linspace(0.9, 0, len(alphas)))
-    for index, data in enumerate(datasets):
-        name = shown_name(data)
-        for column, (measure, label) in enumerate(MEASURES.items()):
-            above, below = axes[2 * index, column], axes[2 * index + 1, column]
-            values = _over_severities(results, data, measure)
-            shown = curves(sizes, of_rescaled_erm=False)
-            plot_over_alpha(above, alphas, values, f"{name}, corrupted: {label}", shown)
-            for alpha, shade, rows in zip(alphas, shades, _gains(results, sizes, data, measure), strict=True):
-                mean_curve(below, range(1, 6), rows, f"α = {alpha:g}", color=shade, marker=".")
-            below.axhline(0, color="black", linewidth=0.8)
-            below.set(xlabel="severity", title=f"{name}: gain of rescaling in {label}", xticks=range(1, 6))
-    axes[0, 0].legend(fontsize=8)
-    axes[1, 0].legend(fontsize=8)
+    # The least, the middle and the largest α: more of them are in the table.
+    shown = sorted({0, len(alphas) // 2, len(alphas) - 1})
+    middle = alphas[len(alphas) // 2]
+    drawing = new_figure(15, 0.6 + 4.8 * len(datasets))
+    for row, data in zip(drawing.subplots(len(datasets), 3, squeeze=False), datasets, strict=True):
+        for axes, (measure, label) in zip(row, MEASURES.items(), strict=True):
+            gains = _gains(results, sizes, data, measure)
+            rows = {f"rescaled, α = {alphas[index]:g}": gains[index] for index in shown}
+            styles = dict.fromkeys(rows, "--") | {f"ERM, against α = {middle:g}": "-"}
+            rows[f"ERM, against α = {middle:g}"] = _gains_of_erm(results, data, measure, middle)
+            colours = [*shades(len(shown)), METHODS["erm"]]
+            for place, (name, found) in enumerate(rows.items()):
+                _plot(axes, found, name, 5.7 + 0.2 * place, {"color": colours[place], "linestyle": styles[name]})
+            axes.axvline(5.4, color=REFERENCE, linewidth=0.6, linestyle=":")
+            axes.set(xlabel="severity", title=f"{shown_name(data)}, corrupted: gain in {label}")
+            axes.set_xticks([*range(1, 6), 6], [*_SEVERITIES, "mean"])
+            zero_line(axes, "plain Mixup")
+            say_better(axes, "higher")
+            label_ends(axes)
     return drawing
+
+
+def _plot(axes: Axes, rows: np.ndarray, name: str, place: float, style: dict[str, str]) -> None:
+    """Gains by severity as a curve (Figure 6), and their mean over severities beside it (Figure 5), which is named."""
+    mean_curve(axes, range(1, 6), rows, "", marker=".", **style)
+    mean, half = interval(rows.mean(1).tolist())
+    axes.errorbar([place], [mean], [[half], [half]], color=style["color"], elinewidth=1.2)
+    axes.plot([place], [mean], "o", markersize=5, color=style["color"], label=name)
 
 
 def table(results: Results, sizes: Sizes) -> Table:
@@ -92,7 +105,7 @@ def table(results: Results, sizes: Sizes) -> Table:
     for data in _without_imagenet(sizes)["datasets"]:
         for measure, label in MEASURES.items():
             for alpha, found in zip(sizes["alphas"], _gains(results, sizes, data, measure), strict=True):
-                cells = [f"{interval(column.tolist()):+.4f}".replace("± +", "± ") for column in found.T]
+                cells = [cell(column.tolist(), "+.4f") for column in found.T]
                 rows.append([shown_name(data), f"gain in {label}, α = {alpha:g}", *cells])
     return Table(["data", "rescaled against plain Mixup", *(f"severity {s}" for s in _SEVERITIES)], rows)
 
@@ -108,19 +121,21 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
         found += [
             Claim(
                 f"{name}, corrupted: rescaling worsens Mixup",
-                "Averaged over α, corruptions and severities, plain Mixup is better than rescaled Mixup.",
+                f"On corrupted images of {name}, averaged over α, corruptions and severities, plain Mixup is better "
+                "than rescaled Mixup.",
                 "Figure 5",
                 _worse("loss in {}, mean", {m: -by_severity[m].mean(1) for m in MEASURES}),
             ),
             Claim(
                 f"{name}, corrupted: rescaling's advantage shrinks with severity",
-                "The gap between plain and rescaled Mixup grows in favour of plain Mixup as corruption grows.",
+                f"On corrupted images of {name}, the gap between plain and rescaled Mixup grows in favour of plain "
+                "Mixup as corruption grows.",
                 "Figure 6",
                 _worse("gain in {} falls, per severity", {m: -slopes[m] for m in MEASURES}),
             ),
             Claim(
                 f"{name}, corrupted: rescaling's advantage turns",
-                "At the highest severity plain Mixup is better than rescaled Mixup.",
+                f"On images of {name} corrupted at the highest severity, plain Mixup is better than rescaled Mixup.",
                 "Figure 6",
                 _worse("loss in {} at severity 5", {m: -by_severity[m][:, 4] for m in MEASURES}),
             ),

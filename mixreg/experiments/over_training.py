@@ -26,8 +26,9 @@ from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes
 from mixreg.experiments.predictors import rescaled_name
 from mixreg.experiments.requirements import is_at_hand, missing_for_training
 from mixreg.experiments.sizes import SizesError
-from mixreg.report.curves import mean_curve, new_figure
-from mixreg.report.intervals import Interval, interval
+from mixreg.report.curves import label_ends, mean_curve, new_figure, say_better
+from mixreg.report.intervals import cell
+from mixreg.report.palette import REFERENCE, style
 from mixreg.training.held_out_fit import FITTED, PLAIN, RESCALED
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
 
 # How networks are trained: names, and the method and whether it is switched off.
 _TRAININGS = {"ERM": ("erm", False), "Mixup": ("mixup", False), "Mixup, switched off": ("mixup", True)}
-_COLOURS = {"ERM": "C7", "Mixup": "C3", "Mixup, switched off": "C0"}
+# Whose colours they have.
+_LOOKS = {"ERM": "erm", "Mixup": "mixup", "Mixup, switched off": "switched"}
 _MOONS, _SOURCE = "two moons", "Liu et al. (2023)"
-_NONE = Interval(float("nan"), float("nan"))
+_NONE = "–"
 
 
 def sizes_at(scale: str) -> dict[str, Any]:
@@ -146,19 +148,20 @@ def caption(sizes: Sizes) -> str:
 
 
 def figure(results: Results, sizes: Sizes) -> Figure:
-    """Test errors over time, of plain predictions and with Mixup's rule, on two moons and on pictures."""
-    drawing = new_figure(11, 7.5)
+    """Test errors over time, of plain predictions and with Mixup's rule (beside plain ERM's), by dataset."""
+    drawing = new_figure(12.5, 7.8)
     axes = drawing.subplots(2, 2, sharex="row", sharey="row")
     lengths = {_MOONS: sizes["steps"], sizes["data"]: sizes["epochs"]}
     for row, (data, length) in zip(axes, lengths.items(), strict=True):
         for place, (predictor, label) in zip(row, ((PLAIN, "plain"), (RESCALED, "rescaled")), strict=True):
             for training, (method, _) in _TRAININGS.items():
-                if method != "erm" or predictor == PLAIN:
-                    times, errors = _curves(results, sizes, data, training, predictor)
-                    mean_curve(place, times, errors, training, color=_COLOURS[training])
-            place.axvline(_switched(sizes, length), color="black", linewidth=0.8, linestyle=":")
+                shown = PLAIN if method == "erm" else predictor
+                times, errors = _curves(results, sizes, data, training, shown)
+                mean_curve(place, times, errors, training, **style(_LOOKS[training], shown))
+            place.axvline(_switched(sizes, length), color=REFERENCE, linewidth=0.8, linestyle=":")
             place.set(title=f"{shown_name(data)}: test error, {label}", xlabel="step" if data == _MOONS else "epoch")
-    axes[0, 0].legend(fontsize=8)
+            say_better(place, "lower")
+            label_ends(place)
     return drawing
 
 
@@ -169,14 +172,15 @@ def table(results: Results, sizes: Sizes) -> Table:
         for training in _TRAININGS:
             end, best = end_after_best(_curves(results, sizes, data, training)[1])
             ruled = [row[-1] for row in _curves(results, sizes, data, training, RESCALED)[1]]
-            cells = [interval(best), interval(end), interval(ruled)]
+            cells: list[str] = [cell(values, ".3f") for values in (best, end, ruled)]
             if data == _MOONS:
                 cells += [_NONE] * 5
             else:
                 losses = [_final(results, sizes, training, p, "cross_entropy") for p in (PLAIN, own, FITTED)]
                 memorised = [result["train"]["accuracy"] for result in _networks(results, sizes, training)]
-                cells += [*map(interval, losses), interval(_strengths(results, sizes, training)), interval(memorised)]
-            rows.append([shown_name(data), training, *(f"{cell:.3f}" for cell in cells)])
+                others = [*losses, _strengths(results, sizes, training), memorised]
+                cells += [cell(values, ".3f") for values in others]
+            rows.append([shown_name(data), training, *cells])
     heads = ["data", "trained with", "error at the best time", "error at the end", "the same, rescaled"]
     heads += ["cross-entropy", "rescaled", "fitted", "fitted κ", "training labels learnt"]
     return Table(heads, rows, note="Training labels are counted as they were shown: the flipped ones too.")
@@ -198,25 +202,31 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
         found += [
             Claim(
                 f"{name}, noisy labels: Mixup over-trains",
-                "Mixup's test error is larger at the end than at the time that is best in the other repetitions.",
+                f"On {name} with flipped labels, Mixup's test error is larger at the end of training than at the time "
+                "that is best in the other repetitions.",
                 _SOURCE,
                 (exceeds("test error of Mixup, end − best time", *end_after_best(errors["Mixup"])),),
             ),
             Claim(
                 f"{name}, noisy labels: switching Mixup off late helps",
-                "Networks that see data as it is in the last part of their training end with a smaller test error.",
+                f"On {name} with flipped labels, Mixup that is switched off for the last part of training ends with a "
+                "smaller test error than Mixup to the end.",
                 _SOURCE,
                 (exceeds("test error, Mixup to the end − switched off", ends["Mixup"], ends[off]),),
             ),
             Claim(
                 f"{name}, noisy labels: once Mixup is off, its rule hurts",
-                "Rescaled as if Mixup had stayed on, networks that it was switched off for are worse than plain.",
+                f"On {name} with flipped labels, networks for which Mixup was switched off predict worse rescaled, as "
+                "if Mixup had stayed on, than plain.",
                 "after the paper",
                 tuple(hurts),
             ),
         ]
     strengths = (_strengths(results, sizes, training) for training in ("Mixup", "Mixup, switched off"))
-    statement = "Held-out data finds a smaller strength κ for networks that Mixup was switched off for."
+    statement = (
+        "The strength κ of the rule that fits held-out data best is smaller for networks for which Mixup was switched "
+        "off than for those trained with Mixup to the end."
+    )
     part = exceeds("fitted strength κ, Mixup to the end − switched off", *strengths)
     title = f"{shown_name(sizes['data'])}, noisy labels: once Mixup is off, a weaker rule fits"
     return [*found, Claim(title, statement, "after the paper", (part,))]

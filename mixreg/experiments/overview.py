@@ -23,18 +23,25 @@ from torch import Tensor
 from mixreg._support.random import integers, normal, stream
 from mixreg.experiments.experiment import Claim, Experiment, Progress, Results, Run, Sizes, Table, rounded
 from mixreg.methods.mixup import Mixup
-from mixreg.report.curves import new_figure
+from mixreg.report.curves import label_corner, new_figure
+from mixreg.report.palette import CLASSES, METHODS, REFERENCE
 from mixreg.theory.modified import shrink, stretch
 from mixreg.theory.quadrature import theta_nodes
 from mixreg.theory.theta import scalar_forms
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _BOUNDS = (-1.8, 2.8, -1.5, 2.0)
 _ZOOM = (-0.45, 0.65, 0.05, 0.85)
-_COLOURS = {"original": "black", "mixup": "C3", "modified": "C0"}
+_COLOURS = {"original": METHODS["erm"], "mixup": METHODS["mixup"], "modified": METHODS["modified"]}
 _TITLES = {"original": "original data", "mixup": "Mixup data", "modified": "modified data"}
+_STRETCHED = {
+    "original": "original data",
+    "mixup": "Mixup data, rescaled",
+    "modified": "modified data, rescaled: the original",
+}
 
 
 def sizes_at(scale: str) -> dict[str, Any]:
@@ -127,29 +134,55 @@ def caption(sizes: Sizes) -> str:
 
 
 def figure(results: Results, sizes: Sizes) -> Figure:
-    """Three kinds of data with their classifiers; the classifiers together; a zoom."""
+    """Three kinds of data with their classifiers, above the classifiers together, in a zoom, and stretched back."""
     result = results.one()
-    across, upwards = result["grid"]["x"], result["grid"]["y"]
-    drawing = new_figure(16, 3.7)
-    axes = drawing.subplots(1, 5)
-    for place, name in zip(axes, _COLOURS, strict=False):
-        x, y = (np.array(result["points"][name][key]) for key in ("x", "y"))
-        place.scatter(x[:, 0], x[:, 1], c=y, cmap="coolwarm", vmin=0, vmax=1, s=10, edgecolor="grey", linewidth=0.2)
+    drawing = new_figure(12, 7.4)
+    above, (together, zoom, back) = drawing.subplots(2, 3)
+    for place, name in zip(above, _COLOURS, strict=True):
+        _scatter(place, result["points"][name])
+        _boundary(place, result, name)
         place.set(title=_TITLES[name])
-    for place in axes:
-        shown = list(_COLOURS) if place in axes[3:] else [list(_COLOURS)[list(axes).index(place)]]
-        for name in shown:
-            values = np.array(result["regression"][name])
-            place.contour(across, upwards, values, levels=[0.5], colors=_COLOURS[name], linewidths=2)
-        place.set(xticks=[], yticks=[], aspect="equal", xlim=_BOUNDS[:2], ylim=_BOUNDS[2:])
-    axes[3].set(title="the three classifiers")
+    _scatter(back, result["points"]["original"], alpha=0.25)
+    for place in (together, zoom):
+        for name in _COLOURS:
+            _boundary(place, result, name)
+        label_corner(place, [(_TITLES[name], colour) for name, colour in _COLOURS.items()])
+    theta_mean = scalar_forms(sizes["alpha"], "overview").mean
+    _boundary(back, result, "original", linewidths=5, alpha=0.3)
+    for name in ("mixup", "modified"):
+        _boundary(back, result, name, theta_mean, linestyles="--")
+    label_corner(back, [(_STRETCHED[name], colour) for name, colour in _COLOURS.items()])
     low_x, high_x, low_y, high_y = _ZOOM
-    axes[3].plot([low_x, high_x, high_x, low_x, low_x], [low_y, low_y, high_y, high_y, low_y], color="C2", linewidth=1)
-    axes[4].set(title="zoom", xlim=_ZOOM[:2], ylim=_ZOOM[2:])
-    for name, colour in _COLOURS.items():
-        axes[4].plot([], [], color=colour, label=_TITLES[name])
-    axes[4].legend(fontsize=8, loc="lower right")
+    outline = [low_x, high_x, high_x, low_x, low_x], [low_y, low_y, high_y, high_y, low_y]
+    together.plot(*outline, color=REFERENCE, linewidth=1)
+    for place in drawing.axes:
+        place.set(xticks=[], yticks=[], aspect="equal", xlim=_BOUNDS[:2], ylim=_BOUNDS[2:])
+    zoom.set(xlim=_ZOOM[:2], ylim=_ZOOM[2:])
+    for place, title in ((together, "the three classifiers"), (zoom, "zoom"), (back, "rescaled: stretched back")):
+        place.set(title=title)
     return drawing
+
+
+def _scatter(axes: Axes, points: dict[str, Any], alpha: float = 1.0) -> None:
+    """Points in the colours of their labels."""
+    x, y = (np.array(points[key]) for key in ("x", "y"))
+    look: dict[str, Any] = {"cmap": CLASSES, "vmin": 0, "vmax": 1, "linewidth": 0}
+    axes.scatter(x[:, 0], x[:, 1], s=12, c=y, alpha=alpha, **look)
+
+
+def _boundary(axes: Axes, result: dict[str, Any], name: str, theta_mean: float = 1.0, **look: Any) -> None:
+    """Where a classifier is undecided; stretched from the mean by 1/θ̄, where its rescaled prediction is.
+
+    The rescaled predictor (eq. testmodif) looks at x̄ + θ̄ (x − x̄), so that its boundary is the stretched one; ȳ = ½
+    stays where it is.
+    """
+    x_mean, y_mean = components(2)[0].mean(0).tolist()
+    across, upwards = (
+        [middle + (place - middle) / theta_mean for place in result["grid"][key]]
+        for key, middle in (("x", x_mean), ("y", y_mean))
+    )
+    shown = {"linewidths": 2.2} | look
+    axes.contour(across, upwards, np.array(result["regression"][name]), levels=[0.5], colors=_COLOURS[name], **shown)
 
 
 def table(results: Results, sizes: Sizes) -> Table:

@@ -12,15 +12,17 @@ after training.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 from mixreg.experiments import moments, regularised, regulariser_runs
 from mixreg.experiments.claims import Comparison, exceeds, follows
 from mixreg.experiments.experiment import Claim, Experiment, Results, Sizes, Table
 from mixreg.experiments.regulariser_runs import METHODS, Measured, noise_name, noises
 from mixreg.report.curves import new_figure
-from mixreg.report.intervals import interval
+from mixreg.report.intervals import cell, interval
+from mixreg.report.palette import METHODS as COLOURS
+from mixreg.report.palette import OTHER, ink
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,48 +31,62 @@ if TYPE_CHECKING:
 TEMPERED = "temperature scaling of ERM"
 # A panel whose values differ by more than this factor has a logarithmic axis.
 _LOGARITHMIC_FROM = 10
+# Measures that share a panel: the sign that names them, and how they are drawn.
+_MARKERS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("●", {"marker": "o"}),
+    ("○", {"marker": "o", "markerfacecolor": "white"}),
+    ("■", {"marker": "s"}),
+    ("△", {"marker": "^", "markerfacecolor": "white"}),
+)
 
 
 def figure(results: Results, sizes: Sizes) -> Figure:
-    """A row per method, a panel per kind of measure; the line is ERM."""
+    """A panel per kind of measure, each with its best method on top; lines are ERM."""
     measured = Measured(results, sizes)
     columns = {method: measured.columns(method) for method in METHODS}
-    noise_columns = [f"accuracy, {noise_name(noise)}" for noise in noises(sizes)]
-    panels = {
-        "calibration: ECE": ["ECE", "ECE, rescaled"],
-        "Jacobian: ‖∇f‖ at test points": ["Jacobian"],
-        "R1 + R3": ["R1 + R3"],
-        "label noise: test accuracy": noise_columns,
-        "moved inputs: accuracy lost": ["lost, shifted", "lost, scaled"],
-        "cost of a step (ERM = 1)": ["cost of a step"],
-    }
-    drawing = new_figure(17, 1.6 + 0.33 * len(METHODS))
-    axes = drawing.subplots(1, len(panels), sharey=True)
-    for place, (title, names) in zip(axes, panels.items(), strict=True):
-        for index, name in enumerate(names):
-            _dots(place, [columns[method][name] for method in METHODS], index, len(names), name)
-        place.set_title(title, fontsize=9)
-        place.grid(axis="y", alpha=0.25)
-        if len(names) > 1:
-            # Below: every row is taken.
-            place.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.05))
-        means = [sum(columns[method][name]) / len(columns[method][name]) for method in METHODS for name in names]
-        if min(means) > 0 and max(means) > _LOGARITHMIC_FROM * min(means):
-            place.set_xscale("log")
-    axes[0].set_yticks(range(len(METHODS)), [title for title, _ in METHODS.values()], fontsize=8)
-    axes[0].invert_yaxis()
+    noisy = {f"accuracy, {noise_name(noise)}": noise_name(noise) for noise in noises(sizes)}
+    panels: list[tuple[str, dict[str, str], bool]] = [
+        ("calibration: ECE", {"ECE": "plain", "ECE, rescaled": "rescaled"}, False),
+        ("label noise: test accuracy", noisy, True),
+        ("moved inputs: accuracy lost", {"lost, shifted": "shifted", "lost, scaled": "scaled"}, False),
+        ("Jacobian: ‖∇f‖ at test points", {"Jacobian": ""}, False),
+        ("R1 + R3", {"R1 + R3": ""}, False),
+        ("cost of a step (ERM = 1)", {"cost of a step": ""}, False),
+    ]
+    drawing = new_figure(16, 3 + 0.42 * len(METHODS))
+    for axes, (title, names, is_higher_better) in zip(drawing.subplots(2, 3).flatten(), panels, strict=True):
+        _panel(axes, columns, names, is_higher_better)
+        key = "    ".join(
+            f"{symbol} {name}" for (symbol, _), name in zip(_MARKERS, names.values(), strict=False) if name
+        )
+        axes.set_title(f"{title}\n{key}".rstrip(), fontsize=9)
     return drawing
 
 
-def _dots(axes: Axes, rows: Sequence[Sequence[float]], index: int, count: int, label: str) -> None:
-    """Means with their intervals, a row per method, and a line through the first one, ERM."""
-    spans = [interval(list(values)) for values in rows]
-    places = [row + 0.18 * (index - (count - 1) / 2) for row in range(len(rows))]
-    half = [0.0 if span.half_width != span.half_width else span.half_width for span in spans]
-    axes.errorbar(
-        [span.mean for span in spans], places, xerr=half, fmt="o", markersize=3.5, color=f"C{index}", label=label
-    )
-    axes.axvline(spans[0].mean, color=f"C{index}", linewidth=0.8, alpha=0.6)
+def _panel(
+    axes: Axes, columns: dict[str, dict[str, list[float]]], names: dict[str, str], is_higher_better: bool
+) -> None:
+    """Means with their intervals, sorted by the mean over `names`; vertical lines are ERM's."""
+    means = {method: [sum(found[name]) / len(found[name]) for name in names] for method, found in columns.items()}
+    order = sorted(METHODS, key=lambda method: sum(means[method]), reverse=is_higher_better)
+    for index, name in enumerate(names):
+        marker = _MARKERS[index % len(_MARKERS)][1]
+        for row, method in enumerate(order):
+            mean, half = interval(columns[method][name])
+            place, colour = row + 0.16 * (index - (len(names) - 1) / 2), COLOURS.get(method, OTHER)
+            look: dict[str, Any] = {"color": colour, "markersize": 4, "elinewidth": 1, **marker}
+            axes.errorbar([mean], [place], xerr=None if math.isnan(half) else [half], **look)
+        axes.axvline(means["erm"][index], color=COLOURS["erm"], linewidth=0.8, alpha=0.5, zorder=1)
+    values = [value for found in means.values() for value in found]
+    if min(values) > 0 and max(values) > _LOGARITHMIC_FROM * min(values):
+        axes.set_xscale("log")
+    axes.set_yticks(range(len(order)), [METHODS[method][0] for method in order], fontsize=8)
+    for tick, method in zip(axes.get_yticklabels(), order, strict=True):
+        tick.set_color(ink(COLOURS.get(method, OTHER)))
+    axes.set_xlabel(f"{'higher' if is_higher_better else 'lower'} is better, best on top; lines: ERM", fontsize=8)
+    axes.grid(axis="y", alpha=0.25)
+    axes.margins(y=0.02)
+    axes.invert_yaxis()
 
 
 def table(results: Results, sizes: Sizes) -> Table:
@@ -79,7 +95,7 @@ def table(results: Results, sizes: Sizes) -> Table:
     rows = {title: measured.columns(method) for method, (title, _) in METHODS.items()}
     rows[TEMPERED] = measured.columns("erm", is_tempered=True)
     names = list(rows["ERM"])
-    shown = [[title, *(f"{interval(columns[name]):.3g}" for name in names)] for title, columns in rows.items()]
+    shown = [[title, *(cell(columns[name], ".3g") for name in names)] for title, columns in rows.items()]
     return Table(["method", *names], shown, note=moments.NOTE)
 
 
@@ -123,16 +139,46 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
         for sign, name in (("+", "shifted"), ("×", "scaled"))
     ]
     ticks = {
-        "label smoothing calibrates": ("Its ECE is below ERM's.", [calibrates("uniform"), calibrates("smoothing")]),
-        "temperature scaling calibrates": ("ERM's ECE falls.", [calibrates("erm", "plain, tempered")]),
-        "spectral regularisation keeps the Jacobian small": ("Its Jacobian is below ERM's.", [flattens("parseval")]),
-        "dropout calibrates": ("Its ECE is below ERM's.", [calibrates("dropout")]),
-        "dropout keeps the Jacobian small": ("Its Jacobian is below ERM's.", [flattens("dropout")]),
-        "dropout withstands label noise": ("It is more accurate than ERM at every noise.", withstands("dropout")),
-        "Mixup calibrates": ("Its ECE is below ERM's, rescaled.", [calibrates("mixup", "rescaled")]),
-        "Mixup keeps the Jacobian small": ("Its Jacobian is below ERM's.", [flattens("mixup")]),
-        "Mixup withstands label noise": ("It is more accurate than ERM at every noise.", withstands("mixup")),
-        "Mixup normalises inputs": ("It loses less accuracy than ERM when inputs are moved.", steadier),
+        "label smoothing calibrates": (
+            "Networks trained with label smoothing have a smaller ECE than those trained with ERM.",
+            [calibrates("uniform"), calibrates("smoothing")],
+        ),
+        "temperature scaling calibrates": (
+            "Networks trained with ERM have a smaller ECE after temperature scaling than before.",
+            [calibrates("erm", "plain, tempered")],
+        ),
+        "spectral regularisation keeps the Jacobian small": (
+            "Networks trained with spectral (Parseval) regularisation have smaller Jacobians than those of ERM.",
+            [flattens("parseval")],
+        ),
+        "dropout calibrates": (
+            "Networks trained with dropout have a smaller ECE than those trained with ERM.",
+            [calibrates("dropout")],
+        ),
+        "dropout keeps the Jacobian small": (
+            "Networks trained with dropout have smaller Jacobians than those trained with ERM.",
+            [flattens("dropout")],
+        ),
+        "dropout withstands label noise": (
+            "Networks trained with dropout are more accurate than those trained with ERM at every label noise.",
+            withstands("dropout"),
+        ),
+        "Mixup calibrates": (
+            "Networks trained with Mixup have a smaller ECE, rescaled, than those trained with ERM.",
+            [calibrates("mixup", "rescaled")],
+        ),
+        "Mixup keeps the Jacobian small": (
+            "Networks trained with Mixup have smaller Jacobians than those trained with ERM.",
+            [flattens("mixup")],
+        ),
+        "Mixup withstands label noise": (
+            "Networks trained with Mixup are more accurate than those trained with ERM at every label noise.",
+            withstands("mixup"),
+        ),
+        "Mixup normalises inputs": (
+            "Networks trained with Mixup lose less accuracy than those of ERM when test inputs are shifted or scaled.",
+            steadier,
+        ),
     }
     found = [Claim(name, statement, "Table 1", tuple(parts)) for name, (statement, parts) in ticks.items()]
     apart = tuple(better(method) for method in ("inputs", "outputs", "independent"))
@@ -144,10 +190,16 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
     )
     return [
         *found,
-        Claim("Mixup is more than its parts", "Mixing one part only, or both apart, is worse.", "Discussion", apart),
+        Claim(
+            "Mixup is more than its parts",
+            "Mixing only inputs, only labels, or both independently gives a larger cross-entropy than Mixup.",
+            "Discussion",
+            apart,
+        ),
         Claim(
             "Gaussian noise will do",
-            "Noise with Mixup's covariances gives Mixup's accuracy, within half of the gap between Mixup and ERM.",
+            "Training with Gaussian noise of Mixup's covariances gives Mixup's accuracy, within half of the gap "
+            "between Mixup and ERM.",
             "Conclusion",
             (same,),
         ),

@@ -6,7 +6,7 @@ A folder holds
     results.sqlite      every finished run (results.json: the same as text, which is taken in if it is there)
     runs/               half-finished runs
     models/             networks that were kept, NAME.safetensors, each with a card NAME.json
-    figures/            NAME.png and NAME.pdf
+    figures/            NAME.png, NAME.pdf and NAME.svg
     claims.json         the verdicts
     report.html         all of it on one page
 
@@ -30,10 +30,11 @@ from mixreg.experiments.cards import write_cards
 from mixreg.experiments.claims import Claim
 from mixreg.experiments.experiment import Experiment, Table
 from mixreg.experiments.registry import EXPERIMENTS, find_experiments, is_own, kinds_of
+from mixreg.experiments.report_page import write_report
 from mixreg.experiments.results import Results
 from mixreg.experiments.sizes import JUDGED_SCALES, SCALES, SizesError, changed, check_sizes
 from mixreg.experiments.store import Store
-from mixreg.experiments.summary import Chapter, write_report
+from mixreg.experiments.summary import CORRECTED, Chapter
 from mixreg.experiments.sweep import OnProgress, SweepError, Workers, sweep
 from mixreg.report.curves import put_caption
 
@@ -200,13 +201,15 @@ def draw(out: Path, own: Sequence[str] = ()) -> Reproduction:
     write_cards(out / "models", store.records())
     verdicts = [
         {"experiment": c.experiment.name, "scale": c.entry["scale"], "sizes": c.entry["sizes"], **claim.to_json()}
+        | ({"corrected_by": c.experiment.corrections[claim.name]} if c.standing(claim) == CORRECTED else {})
         for c in chapters
         for claim in c.claims
     ]
     drawn = {c.experiment.name: c for c in chapters if not c.lacking}
     scales = {name: {"paper": c.experiment.paper, "against_paper": c.scale} for name, c in drawn.items()}
-    write_json(out / "claims.json", {"claims": verdicts, "experiments": scales})
-    write_report(out / "report.html", chapters)
+    told = {"claims": verdicts, "experiments": scales}
+    write_json(out / "claims.json", told)
+    write_report(out / "report.html", chapters, told)
     return Reproduction(
         [claim for chapter in chapters for claim in chapter.claims],
         {chapter.reference: chapter.table for chapter in chapters if chapter.table is not None},

@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mixreg.experiments import alpha_runs, trained
-from mixreg.experiments.alpha_runs import MEASURES, Values, curves, gain, plot_over_alpha, shown_name
+from mixreg.experiments.alpha_runs import (
+    MEASURES,
+    Values,
+    better,
+    curves,
+    gain,
+    plot_gains,
+    plot_over_alpha,
+    shown_name,
+)
 from mixreg.experiments.claims import exceeds, is_positive
 from mixreg.experiments.experiment import Claim, Experiment, Results, Sizes, Table
 from mixreg.report.curves import new_figure
-from mixreg.report.intervals import interval
+from mixreg.report.intervals import cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,15 +40,16 @@ def _on_test(results: Results, data: str, measure: str) -> Values:
 
 
 def figure(results: Results, sizes: Sizes) -> Figure:
-    """A row per dataset; accuracy, cross-entropy and ECE against α."""
-    datasets = sizes["datasets"]
-    drawing = new_figure(13, 0.6 + 3.6 * len(datasets))
-    axes = drawing.subplots(len(datasets), 3, squeeze=False)
-    for row, data in zip(axes, datasets, strict=True):
-        for place, (measure, label) in zip(row, MEASURES.items(), strict=True):
+    """Two rows per dataset: accuracy, cross-entropy and ECE against α, and what each rule gains."""
+    datasets, alphas, shown = sizes["datasets"], sizes["alphas"], curves(sizes)
+    drawing = new_figure(14, 0.6 + 7 * len(datasets))
+    axes = drawing.subplots(2 * len(datasets), 3, squeeze=False)
+    for index, data in enumerate(datasets):
+        for column, (measure, label) in enumerate(MEASURES.items()):
             values = _on_test(results, data, measure)
-            plot_over_alpha(place, sizes["alphas"], values, f"{shown_name(data)}: {label}", curves(sizes))
-    axes[0, 0].legend(fontsize=8)
+            title = f"{shown_name(data)}: {label}"
+            plot_over_alpha(axes[2 * index, column], alphas, values, title, shown, better(measure))
+            plot_gains(axes[2 * index + 1, column], alphas, values, measure, shown)
     return drawing
 
 
@@ -53,8 +63,8 @@ def table(results: Results, sizes: Sizes) -> Table:
             shown += [(f"Mixup, α = {a:g}", a, "plain"), (f"Mixup, α = {a:g}, rescaled", a, f"{a:g}")]
             shown += [(f"Mixup, α = {a:g}, fitted", a, "fitted")]
         for name, alpha, predictor in shown:
-            cells = [interval(_on_test(results, data, m)(alpha, predictor).tolist()) for m in MEASURES]
-            rows.append([shown_name(data), name, *(f"{cell:.4f}" for cell in cells)])
+            cells = [cell(_on_test(results, data, m)(alpha, predictor).tolist(), ".4f") for m in MEASURES]
+            rows.append([shown_name(data), name, *cells])
     return Table(["data", "method", *MEASURES.values()], rows)
 
 
@@ -80,7 +90,8 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
         found += [
             Claim(
                 f"{name}: rescaling improves Mixup",
-                "Averaged over α, rescaled Mixup networks have higher accuracy, lower cross-entropy and lower ECE.",
+                f"On {name}, averaged over α, networks trained with Mixup have a higher accuracy, a lower "
+                "cross-entropy and a lower ECE rescaled than plain.",
                 "Figure 4",
                 tuple(
                     is_positive(f"gain in {label}, mean over α", mixup[m].mean(1).tolist())
@@ -89,13 +100,14 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
             ),
             Claim(
                 f"{name}: rescaling matters more for larger α",
-                "The gain of rescaling grows with α.",
+                f"On {name}, what rescaling gains for networks trained with Mixup grows with α.",
                 "Figure 4",
                 tuple(larger) if high > low else (),
             ),
             Claim(
                 f"{name}: rescaling hurts ERM",
-                "For every α, rescaled ERM networks have lower accuracy, higher cross-entropy and higher ECE.",
+                f"On {name}, networks trained with ERM have a lower accuracy, a higher cross-entropy and a higher ECE "
+                "rescaled for any α than plain.",
                 "Figure 4",
                 tuple(
                     is_positive(f"loss in {label}, α = {alpha:g}", (-erm[m][:, index]).tolist())

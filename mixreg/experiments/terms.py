@@ -15,13 +15,16 @@ import numpy as np
 from mixreg.experiments import lenet_runs, moments, trained
 from mixreg.experiments.claims import Comparison, exceeds
 from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
-from mixreg.report.curves import mean_curve, new_figure
-from mixreg.report.intervals import interval
+from mixreg.report.curves import label_ends, mean_curve, new_figure, say_better, zero_line
+from mixreg.report.intervals import cell
+from mixreg.report.palette import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _METHODS = ("mixup", "erm", "modified")
+_SHORT = {"mixup": "Mixup", "erm": "ERM", "modified": "modified data"}
+_PANELS = {"regularisation": "R1 + R2 + R3 + R4", "joint": "R1 + R3", "base": "loss on modified data"}
 _COLUMNS = {
     "base": "loss on modified data",
     "regularisation": "R1 + … + R4",
@@ -40,7 +43,7 @@ def runs(sizes: Sizes) -> list[Run]:
 def caption(sizes: Sizes) -> str:
     return (
         f"{lenet_runs.caption(sizes)}; terms on {sizes['samples']:,} training samples, {moments.described(sizes)}; "
-        "R1 and R3 alone grow like 1/p where a network is confident, and cancel"
+        "R1 and R3 alone grow like 1/p where a network is confident, and cancel: their sum is shown"
     )
 
 
@@ -67,29 +70,28 @@ def _final(results: Results, method: str, term: str) -> list[float]:
 
 
 def figure(results: Results, sizes: Sizes) -> Figure:
-    """The sum of the terms, the loss on modified data, and the two terms that cancel, over epochs."""
-    drawing = new_figure(13, 4.2)
-    left, middle, right = drawing.subplots(1, 3)
-    epochs = lenet_runs.measured_epochs(sizes)
-    for method in _METHODS:
-        name, style = lenet_runs.METHODS[method], {"color": lenet_runs.COLOURS[method], "marker": "."}
-        mean_curve(left, epochs, _over_epochs(results, method, "regularisation"), name, **style)
-        mean_curve(middle, epochs, _over_epochs(results, method, "base"), name, **style)
-        first, third = (np.array(_over_epochs(results, method, term)) for term in ("r1", "r3"))
-        right.semilogy(epochs, first.mean(0), label=f"{name}: R1", **style)
-        right.semilogy(epochs, -third.mean(0), ":", label=f"{name}: −R3", **style)
-    left.set(title="R1 + R2 + R3 + R4", xlabel="epoch")
-    middle.set(title="loss on modified data", xlabel="epoch")
-    right.set(title="R1 and −R3 alone, which cancel", xlabel="epoch")
-    middle.legend(fontsize=8)
-    right.legend(fontsize=7)
+    """R1 + R3 (either alone cancels the other), all terms where R2 and R4 are not 0, and the loss on modified data."""
+    epochs, panels = lenet_runs.measured_epochs(sizes), dict(_PANELS)
+    if not any(np.any(_over_epochs(results, method, term)) for method in _METHODS for term in ("r2", "r4")):
+        # As for every piecewise linear network; the sum of all terms is R1 + R3 again.
+        del panels["regularisation"]
+        panels["joint"] += " (R2 = R4 = 0)"
+    drawing = new_figure(4.7 * len(panels), 4.4)
+    for axes, (term, title) in zip(drawing.subplots(1, len(panels)), panels.items(), strict=True):
+        for method in _METHODS:
+            mean_curve(axes, epochs, _over_epochs(results, method, term), _SHORT[method], marker=".", **style(method))
+        axes.set(title=title, xlabel="epoch")
+        say_better(axes, "lower")
+        if term != "base":
+            zero_line(axes)
+        label_ends(axes)
     return drawing
 
 
 def table(results: Results, sizes: Sizes) -> Table:
     """All terms at the end of training."""
     rows = [
-        [lenet_runs.METHODS[method]] + [f"{interval(_final(results, method, term)):.3g}" for term in _COLUMNS]
+        [lenet_runs.METHODS[method]] + [cell(_final(results, method, term), ".3g") for term in _COLUMNS]
         for method in _METHODS
     ]
     return Table(["trained with", *_COLUMNS.values()], rows, note=moments.NOTE)
@@ -112,7 +114,7 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
         ),
         Claim(
             "Mixup has not the smallest loss on modified data",
-            "The loss on modified data is smaller for networks trained on it.",
+            "The loss on modified data is smaller for networks trained by ERM on modified data than with Mixup.",
             "Figure 3, right",
             (is_larger("base", "mixup", "modified"),),
         ),

@@ -11,8 +11,9 @@ import torch
 from mixreg.experiments import moons
 from mixreg.experiments.claims import exceeds, follows
 from mixreg.experiments.experiment import Claim, Experiment, Progress, Results, Run, Sizes, Table, rounded
-from mixreg.report.curves import mean_curve, mean_histogram, new_figure
-from mixreg.report.intervals import interval
+from mixreg.report.curves import label_ends, mean_curve, mean_histogram, new_figure, say_better
+from mixreg.report.intervals import cell
+from mixreg.report.palette import METHODS, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +23,7 @@ _CURVES = (
     ("ERM", "erm", "plain"),
     ("Mixup", "mixup", "plain"),
     ("Mixup, rescaled", "mixup", "rescaled"),
-    ("approximate Mixup", "approximate", "plain"),
+    ("approximate", "approximate", "plain"),
     ("approximate, rescaled", "approximate", "rescaled"),
 )
 _MEASURES = {"train_loss": "train loss", "train_accuracy": "train accuracy", "test_accuracy": "test accuracy"}
@@ -68,21 +69,25 @@ def caption(sizes: Sizes) -> str:
 
 def figure(results: Results, sizes: Sizes) -> Figure:
     """Train loss, train and test accuracy over steps, above histograms of confidence on test points."""
-    drawing = new_figure(13, 7.5)
+    drawing = new_figure(14, 7.5)
     halves: Any = drawing.subfigures(2, 1, height_ratios=[1.15, 1])
     above, below = halves
     axes = above.subplots(1, 3)
     for place, (key, label) in zip(axes, _MEASURES.items(), strict=True):
         for name, method, predictor in _CURVES:
             result = results.one(method=method)
-            mean_curve(place, result["steps"], result["measures"][predictor][key], name)
+            mean_curve(place, result["steps"], result["measures"][predictor][key], name, **style(method, predictor))
         place.set(xlabel="step", title=label)
-    axes[1].legend(fontsize=8, loc="lower right")  # where no line is
+        say_better(place, "lower" if key == "train_loss" else "higher")
+        label_ends(place)
     for place, (name, method, predictor) in zip(below.subplots(1, len(_CURVES), sharey=True), _CURVES, strict=True):
         confidence = np.array(results.one(method=method)["confidence"][predictor])
         shares = [np.histogram(row, 10, (0.5, 1.0))[0] / confidence.shape[1] for row in confidence]
-        mean_histogram(place, shares, 0.5, fill=True)
+        # Rescaled ones are outlines, dashed like their curves.
+        mean_histogram(place, shares, 0.5, fill=predictor == "plain", **style(method, predictor))
+        mean_histogram(place, shares, 0.5, color=METHODS[method], fill=True, alpha=0.25)
         place.set(title=name)
+    below.axes[0].set(ylabel="fraction of test points")
     return drawing
 
 
@@ -99,9 +104,14 @@ def table(results: Results, sizes: Sizes) -> Table:
     """The curves' ends, and mean confidence on test points."""
     rows = []
     for name, method, predictor in _CURVES:
-        cells = [interval(_final(results, method, predictor, key)) for key in _MEASURES]
-        cells.append(interval(_confidence(results, method, predictor)))
-        rows.append([name, *(f"{cell:.3f}" for cell in cells)])
+        cells = [cell(_final(results, method, predictor, key), ".3f") for key in _MEASURES]
+        rows.append(
+            [
+                name.replace("approximate", "approximate Mixup"),
+                *cells,
+                cell(_confidence(results, method, predictor), ".3f"),
+            ]
+        )
     return Table(["method", *_MEASURES.values(), "mean confidence"], rows)
 
 
@@ -114,19 +124,21 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
     return [
         Claim(
             "two moons: rescaling improves Mixup",
-            "Rescaled prediction of a Mixup model is more accurate than plain prediction.",
+            "On two moons, rescaled prediction of a model trained with Mixup is more accurate than its plain "
+            "prediction.",
             "Figure 8",
             (exceeds("test accuracy, rescaled − plain", test("mixup", "rescaled"), test("mixup", "plain")),),
         ),
         Claim(
             "two moons: rescaling hurts ERM",
-            "Rescaled prediction of an ERM model is less accurate than plain prediction.",
+            "On two moons, rescaled prediction of a model trained with ERM is less accurate than its plain prediction.",
             "Figure 4, for ERM",
             (exceeds("test accuracy, plain − rescaled", test("erm", "plain"), test("erm", "rescaled")),),
         ),
         Claim(
             "two moons: approximate Mixup follows Mixup",
-            "Its test accuracy is nearer to Mixup's than half of the gap between Mixup and ERM, plain and rescaled.",
+            "On two moons, the test accuracy of approximate Mixup is nearer to Mixup's than half of the gap between "
+            "Mixup and ERM, plain and rescaled.",
             "Figure 8",
             tuple(
                 follows(
@@ -140,7 +152,7 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
         ),
         Claim(
             "two moons: Mixup lowers confidence",
-            "A model trained with Mixup is less confident on test points than one trained with ERM.",
+            "On two moons, a model trained with Mixup is less confident on test points than one trained with ERM.",
             "Figure 9",
             (exceeds("mean confidence, ERM − Mixup", _confidence(results, "erm"), _confidence(results, "mixup")),),
         ),

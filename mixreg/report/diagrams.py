@@ -11,16 +11,17 @@ from mixreg.calibration import Reliability
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ACCURACY_COLOUR = "#3b6ea5"
-OVER_COLOUR = "#e4818f"
-UNDER_COLOUR = "#9cc5e8"
+# Of the palette of Okabe and Ito, as methods' colours are (`mixreg.report.palette`).
+ACCURACY_COLOUR = "#0072b2"
+OVER_COLOUR = "#d55e00"
+UNDER_COLOUR = "#9cd3f4"
 
 
 def reliability_diagram(axes: Axes, reliability: Reliability, title: str = "", error: str | None = None) -> None:
     """Draw one diagram: bars of accuracy, their gap to the confidence, and each bin's share of the samples.
 
-    A dark bar reaches up to its bin's accuracy, always. Hatching spans from there to the bin's confidence: red, above
-    the bar, where the network is over-confident, and light blue, on the bar, where it is under-confident.
+    A dark bar reaches up to its bin's accuracy, always. Hatching spans from there to the bin's confidence: orange,
+    above the bar, where the network is over-confident, and light blue, on the bar, where it is under-confident.
 
     Args:
         axes: where to draw.

@@ -1,4 +1,4 @@
-"""A self-contained HTML page: no network, readable on a phone, in light and dark, and with the keyboard alone.
+"""A self-contained HTML page: no network, readable on a phone, in light and dark, by keyboard and without scripts.
 
 Pieces are functions from plain text to HTML; whatever is given is escaped.
 """
@@ -9,6 +9,11 @@ import base64
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
+
+from mixreg.report.intervals import Cell
+
+# Such as "0.1234 ± 0.0123" and "holds in 30 of 30".
+_LONGEST_NUMBER = 30
 
 
 class Html(str):
@@ -31,35 +36,63 @@ def link(target: str, label: str) -> Html:
     return element("a", label, href=target)
 
 
-def picture(png: bytes, description: str, caption: str) -> Html:
-    """A figure, embedded."""
-    source = base64.b64encode(png).decode()
-    image = Html(f'<img alt="{escape(description)}" src="data:image/png;base64,{source}">')
-    return element("figure", image, element("figcaption", caption))
+def drawing(svg: str, caption: str) -> Html:
+    """A figure, which grows when it is asked to."""
+    card = element("div", Html(svg), class_="card")
+    return element(
+        "figure", card, element("figcaption", caption), element("button", "Enlarge", class_="enlarge", type="button")
+    )
 
 
-def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Html:
-    """A table that scrolls by itself where it is wider than the page; the first cell of a row names it."""
-    head = element("thead", element("tr", *(element("th", name, scope="col") for name in columns)))
-    lines = [
-        element(
-            "tr",
-            element("th", row[0], scope="row"),
-            *(element("td", cell, **({} if isinstance(cell, Html) else {"class_": _kind(cell)})) for cell in row[1:]),
-        )
-        for row in rows
-    ]
-    table = element("table", element("caption", caption), head, element("tbody", *lines))
+def download(name: str, kind: str, content: str) -> Html:
+    """A link by which a part of the page is kept as a file."""
+    source = base64.b64encode(content.encode()).decode()
+    return element("a", f"Download {name}", href=f"data:{kind};base64,{source}", download=name)
+
+
+def grid(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    caption: str,
+    name: str = "",
+    kinds: Sequence[str] | None = None,
+) -> Html:
+    """A table that scrolls by itself where it is wider than the page; the first cell of a row names it.
+
+    Args:
+        columns: their heads.
+        rows: their cells; of a mean the values are told too.
+        caption: of the table.
+        name: of a table whose rows become paragraphs on a phone.
+        kinds: of each row, to filter by.
+    """
+    head = element("thead", element("tr", *(element("th", column, scope="col") for column in columns)))
+    lines = []
+    for index, row in enumerate(rows):
+        cells = [_cell(cell, column if name else "") for column, cell in zip(columns[1:], row[1:], strict=True)]
+        kind = {} if kinds is None else {"data_kind": kinds[index]}
+        lines.append(element("tr", element("th", row[0], scope="row"), *cells, **kind))
+    shape = {"class_": f"{name} stacked"} if name else {}
+    table = element("table", element("caption", caption), head, element("tbody", *lines), **shape)
     return element("div", table, class_="wide", tabindex="0", role="region", aria_label=caption)
 
 
+def _cell(cell: str, column: str) -> Html:
+    attributes = {} if isinstance(cell, Html) else {"class_": _kind(cell)}
+    if isinstance(cell, Cell) and len(cell.values) > 1:
+        attributes["title"] = "runs: " + ", ".join(f"{value:.6g}" for value in cell.values)
+    if column and not isinstance(cell, Html):
+        attributes["data_label"] = column
+    return element("td", cell, **attributes)
+
+
 def _kind(cell: str) -> str:
-    """Numbers stay on one line."""
-    return "number" if cell[:1] in "+-−0123456789" else "words"
+    """Numbers stay on one line; what goes on in words does not."""
+    return "number" if cell[:1] in "+-−0123456789" and len(cell) <= _LONGEST_NUMBER else "words"
 
 
 def verdict(words: str, kind: str) -> Html:
-    """A verdict, told by words with a sign and by a colour; kind: good, bad, open or faint."""
+    """A verdict, told by words with a sign and by a colour; kind: good, bad, open, mended or faint."""
     return element("span", words, class_=kind)
 
 
@@ -83,14 +116,20 @@ def page(title: str, lead: Sequence[str], contents: Sequence[tuple[str, str]], s
         sections: the sections, which carry those anchors.
     """
     places = element("ul", *(element("li", link(f"#{anchor}", name)) for anchor, name in contents))
+    close = element("form", element("button", "Close"), method="dialog")
     body = [
         link("#content", "Skip to the results").replace("<a ", '<a class="skip" ', 1),
-        element("header", element("h1", title), *lead, element("nav", places, aria_label="Experiments")),
+        element("header", element("h1", title), *lead),
+        element("nav", places, aria_label="Sections"),
         element("main", *(Html(section) for section in sections), id="content"),
+        element("dialog", close, element("div", class_="sheet"), id="large", aria_label="A figure in large"),
+        element("p", id="told", role="status", hidden="hidden"),
     ]
-    style = files("mixreg.report").joinpath("page.css").read_text(encoding="utf-8")
+    own = files("mixreg.report")
+    style, script = (own.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{style}</style></head>\n<body>{''.join(body)}</body></html>\n"
+        f"<title>{escape(title)}</title><style>{style}</style></head>\n"
+        f"<body>{''.join(body)}<script>{script}</script></body></html>\n"
     )

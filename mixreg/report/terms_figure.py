@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mixreg.report.curves import new_figure
+from mixreg.report.curves import label_ends, new_figure, zero_line
+from mixreg.report.palette import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,27 +18,30 @@ _PANELS: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
     (
         "risks",
         (
-            ("mixup", "Mixup risk (Monte Carlo)", "C3", "-"),
-            ("total", "quadratic risk", "C1", "--"),
-            ("base", "loss on modified data", "C0", "-"),
+            ("mixup", "Mixup risk\n(Monte Carlo)", METHODS["mixup"], "-"),
+            ("total", "quadratic risk", METHODS["approximate"], "--"),
+            ("base", "on modified data", METHODS["modified"], "-"),
         ),
     ),
     (
         "terms",
         (
-            ("joint", "R1 + R3", "C2", "-"),
-            ("r2", "R2", "C4", "-"),
-            ("r4", "R4", "C5", "-"),
+            ("joint", "R1 + R3", METHODS["switched"], "-"),
+            ("r2", "R2", METHODS["cutmix"], "-"),
+            ("r4", "R4", METHODS["smoothing"], "-"),
         ),
     ),
-    ("Jacobian", (("jacobian", "‖∇f‖", "C6", "-"), ("alignment", "cosine of ∇f and J⁽ⁱ⁾", "C7", "--"))),
+    (
+        "Jacobian",
+        (("jacobian", "‖∇f‖", METHODS["erm"], "-"), ("alignment", "cosine of\n∇f and J⁽ⁱ⁾", METHODS["modified"], "--")),
+    ),
     (
         "on the probe set",
         (
-            ("accuracy_plain", "accuracy, plain", "C3", "-"),
-            ("accuracy_rescaled", "accuracy, rescaled", "C3", "--"),
-            ("ece_plain", "ECE, plain", "C8", "-"),
-            ("ece_rescaled", "ECE, rescaled", "C8", "--"),
+            ("accuracy_plain", "accuracy, plain", METHODS["mixup"], "-"),
+            ("accuracy_rescaled", "accuracy, rescaled", METHODS["mixup"], "--"),
+            ("ece_plain", "ECE, plain", METHODS["modified"], "-"),
+            ("ece_rescaled", "ECE, rescaled", METHODS["modified"], "--"),
         ),
     ),
 )
@@ -49,14 +53,14 @@ def terms_figure(history: Sequence[dict[str, float]]) -> Figure:
         raise ValueError("nothing was measured yet: there is nothing to draw")
     panels = [(title, [curve for curve in curves if _is_there(history, curve[0])]) for title, curves in _PANELS]
     panels = [(title, curves) for title, curves in panels if curves]
-    drawing = new_figure(4.2 * len(panels), 3.6)
+    drawing = new_figure(4.8 * len(panels), 3.8)
     for axes, (title, curves) in zip(drawing.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         for key, name, colour, line in curves:
             _draw(axes, history, key, name, colour, line)
         axes.set(title=title, xlabel="epoch or step")
         axes.locator_params(axis="x", integer=True)
-        axes.axhline(0, color="0.8", linewidth=0.8, zorder=0)
-        axes.legend(fontsize=8)
+        zero_line(axes)
+        label_ends(axes)
     return drawing
 
 
