@@ -1,169 +1,79 @@
-"""Words on results with their numbers from `results/`: README.md's sections (`python docs/readme.py`) and the site's.
+"""README.md's sections with numbers, written by `python docs/readme.py`: no number in them is typed in.
 
-`readme_results.txt` is the section with names where numbers and tables belong. Its words were written for the verdicts
-in `WRITTEN_FOR`: where a verdict is another one now, an error says so, and the words are to be written anew. The table
-and the picture of `examples/cifar10.py` come from `results/cifar10`, where its runs are stored, if they are.
+They stand between marks, `<!-- hero -->` … `<!-- end of hero -->` and so on, and come from stored runs (`results/`),
+the verdicts on them (`results/claims.json`) and the last runs of benchmarks (`docs/measured/`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections import Counter
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mixreg import Theta
-from mixreg.experiments.registry import EXPERIMENTS
-from mixreg.experiments.regulariser_runs import Measured
-from mixreg.experiments.results import Results
-from mixreg.experiments.store import Run
-from mixreg.experiments.verdict_table import read_verdicts, scale_table, verdict_table
 from mixreg.experiments.verdicts import CONTRADICTED, SUPPORTED, UNDECIDED
+from mixreg.report.intervals import interval
 
 ROOT = Path(__file__).parent.parent
-README, RESULTS, WORDS = ROOT / "README.md", ROOT / "results", ROOT / "docs" / "readme_results.txt"
-START, END = "<!-- results -->\n", "<!-- end of results -->"
+README, RESULTS, MEASURED = ROOT / "README.md", ROOT / "results", ROOT / "docs" / "measured"
 EXAMPLE = RESULTS / "cifar10"
-EXAMPLE_START, EXAMPLE_END = "<!-- cifar10 -->\n", "<!-- end of cifar10 -->"
-_WIDTH = 120
-
-WRITTEN_FOR = {
-    "Mixup calibrates": SUPPORTED,
-    "Mixup keeps the Jacobian small": SUPPORTED,
-    "Mixup withstands label noise": SUPPORTED,
-    "Mixup normalises inputs": UNDECIDED,
-    "Mixup is more than its parts": UNDECIDED,
-    "Gaussian noise will do": SUPPORTED,
-    "approximate Mixup follows Mixup": UNDECIDED,
-    "Mixup and label smoothing lower confidence": CONTRADICTED,
-    "two moons: approximate Mixup follows Mixup": CONTRADICTED,
+_SIGNS = {SUPPORTED: "✓", CONTRADICTED: "✗", UNDECIDED: "?"}
+# The claims that matter most, by name, in words of their own.
+FIVE = {
+    "two moons: rescaling improves Mixup": "the rule improves Mixup's networks: two moons (Figure 8)",
+    "approximate Mixup follows Mixup": "training on the second-order expansion follows Mixup (Figure 2)",
+    "Mixup has the smallest regularisation terms": "Mixup keeps its own regularisers small (Figure 3)",
+    "Mixup withstands label noise": "Mixup withstands noisy labels (Table 1)",
+    "Mixup has no effect on linear least squares": "Mixup changes nothing in linear least squares (Corollary)",
 }
 
-# Claims by name, as claims.json has them.
-Claims = Mapping[str, Mapping[str, Any]]
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
-def section() -> str:
-    """All between the two marks of README.md."""
-    paragraphs, found = WORDS.read_text(encoding="utf-8").rstrip().split("\n\n"), known()
-    return "\n\n".join(_filled(paragraph.format(**found)) for paragraph in paragraphs) + "\n"
+def _claims() -> dict[str, Mapping[str, Any]]:
+    return {claim["name"]: claim for claim in _json(RESULTS / "claims.json")["claims"]}
 
 
-@lru_cache(maxsize=1)
-def known() -> dict[str, str]:
-    """Every number and table that words may name: `{name}` in README.md's, `{{name}}` in a page's of the site."""
-    found = read_verdicts(RESULTS)
-    claims = {claim["name"]: claim for claim in found["claims"]}
-    check_words(claims)
-    tables = {"scale_table": scale_table(found["experiments"]), "verdict_table": verdict_table(found["claims"])}
-    tables["verdict_parts"] = verdict_table(found["claims"], with_parts=True)
-    return tables | counts(claims) | from_claims(claims) | from_runs()
+def _part(claim: str, about: str) -> Mapping[str, Any]:
+    (found,) = (part for part in _claims()[claim]["parts"] if part["about"].startswith(about))
+    return found
 
 
-def with_numbers(page: str) -> str:
-    """A page of the site with its `{{names}}` filled in."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: known()[match[1]], page)
+def _signed(values: Sequence[float], digits: int, factor: float = 1) -> str:
+    """Mean ± 95 % interval of differences."""
+    found = interval([factor * value for value in values])
+    return _difference(found.mean, found.half_width, digits)
 
 
-def _filled(paragraph: str) -> str:
-    """Text in lines of equal width; tables, pictures and headings as they are."""
-    if paragraph.startswith(("|", "!", "#")):
-        return paragraph
-    return textwrap.fill(paragraph, _WIDTH, break_long_words=False, break_on_hyphens=False)
+def _of_part(part: Mapping[str, Any], digits: int, factor: float = 1) -> str:
+    return _difference(factor * part["difference"], abs(factor) * part["half_width"], digits)
 
 
-def check_words(claims: Claims) -> None:
-    """An error where the words were written for another verdict."""
-    for name, verdict in WRITTEN_FOR.items():
-        found = claims[name]["verdict"]
-        if found != verdict:
-            raise ValueError(f"{WORDS.name} was written for {name!r} being {verdict}, and it is {found}: write it anew")
-
-
-def counts(claims: Claims) -> dict[str, str]:
-    """How many claims are which, and how many of Table 1's ticks are supported."""
-    of_all = Counter(claim["verdict"] for claim in claims.values())
-    ticks = [claim["verdict"] for claim in claims.values() if claim["source"] == "Table 1"]
-    found = {verdict: of_all[verdict] for verdict in (SUPPORTED, CONTRADICTED, UNDECIDED)}
-    found |= {"claims": len(claims), "ticks": len(ticks), "ticks_supported": ticks.count(SUPPORTED)}
-    return {name: str(count) for name, count in found.items()}
-
-
-def from_claims(claims: Claims) -> dict[str, str]:
-    """Differences with their intervals, and what would decide."""
-
-    def part(name: str, about: str) -> Mapping[str, Any]:
-        (found,) = (part for part in claims[name]["parts"] if part["about"].startswith(about))
-        return found
-
-    def percent(found: Mapping[str, Any], sign: int = 1) -> str:
-        return f"{100 * sign * found['difference']:.1f} ± {100 * found['half_width']:.1f}".replace("-", "−")
-
-    def decided_by(found: Mapping[str, Any]) -> str:
-        return str(found["words"].partition("(")[2].removesuffix(")"))
-
-    noise, approximation = claims["Mixup withstands label noise"], claims["approximate Mixup follows Mixup"]
-    highest = max(noise["sizes"]["noises"], key=float)
-    gaussian = part("Gaussian noise will do", "accuracy")
-    confidence = part("Mixup and label smoothing lower confidence", "mean confidence, label smoothing − Mixup")
-    moons = part("two moons: approximate Mixup follows Mixup", "test accuracy, approximate − Mixup, plain")
-    return {
-        "approximation": decided_by(approximation),
-        "approximation_repetitions": str(approximation["sizes"]["repetitions"]),
-        "epsilon": f"{1 - float(Theta(approximation['sizes']['alpha']).mean):g}",
-        "flipped": f"{100 * float(highest):g}",
-        "flipped_gain": percent(part("Mixup withstands label noise", f"accuracy, {float(highest):.0%} flipped")),
-        "gaussian": percent(gaussian),
-        "gaussian_margin": f"{100 * gaussian['margin']:.1f}",
-        "human_gain": percent(part("Mixup withstands label noise", "accuracy, human noise")),
-        "independent": decided_by(part("Mixup is more than its parts", "cross-entropy, Mixup, independent")),
-        "less_confident": f"{-confidence['difference']:.2f} ± {confidence['half_width']:.2f}",
-        "moons_plain": percent(moons, -1),
-        "samples": f"{noise['sizes']['samples']:,}",
-        "steadier": decided_by(claims["Mixup normalises inputs"]),
-    }
-
-
-def from_runs() -> dict[str, str]:
-    """Means over repetitions that are no differences."""
-    measured = _table_1()
-    means = {
-        "ece_erm": 100 * np.mean(measured.test("erm", "plain", "ece")),
-        "ece_mixup": 100 * np.mean(measured.test("mixup", "rescaled", "ece")),
-        "jacobian_erm": np.mean(measured.derivative("erm", "jacobian")),
-        "jacobian_mixup": np.mean(measured.derivative("mixup", "jacobian")),
-    }
-    return {name: f"{mean:.2g}" for name, mean in means.items()}
-
-
-def _table_1() -> Measured:
-    experiment, plan = EXPERIMENTS["regularizers"], json.loads((RESULTS / "experiments.json").read_text("utf-8"))
-    sizes = {**experiment.earlier, **plan["regularizers"]["sizes"]}
-    wanted = {run.key for run in experiment.runs(sizes)}
-    records = json.loads((RESULTS / "results.json").read_text(encoding="utf-8"))
-    runs = [(Run(r["kind"], r["settings"]), r["result"]) for r in records if r["key"] in wanted]
-    return Measured(Results(runs), sizes)
+def _difference(mean: float, half_width: float, digits: int) -> str:
+    """With a sign; a single run has no interval."""
+    width = "" if np.isnan(half_width) else f" ± {half_width:.{digits}f}"
+    return f"{mean:+.{digits}f}{width}".replace("-", "−")
 
 
 def example(folder: Path = EXAMPLE) -> str:
     """The picture and the table that `examples/cifar10.py` left in a folder; nothing where it was not carried out."""
     if not (folder / "summary.json").exists():
         return ""
-    found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    found = _json(folder / "summary.json")
     about = (
-        f"What the picture shows (`python examples/cifar10.py --seeds {found['seeds']}`, {found['minutes']:.0f} "
-        f"minutes a run on one core): a ResNet-9 on {found['images']:,} images of CIFAR-10, {found['epochs']} epochs, "
-        "no augmentation. Strengths and temperatures are fitted on held-out images; mean ± 95 % interval over seeds."
+        f"A ResNet-9 on {found['images']:,} images of CIFAR-10, {found['epochs']} epochs, no augmentation "
+        f"(`python examples/cifar10.py --seeds {found['seeds']}`).\n"
+        "*Rescaled* is the rule, which needs nothing but the means of the training data; *tempered* and *fitted* use\n"
+        "held-out images besides. Mean ± 95 % interval over seeds."
     )
     picture = "![Reliability on CIFAR-10: ERM, Mixup, rescaled, fitted](results/cifar10/reliability.png)"
-    table = (folder / "table.md").read_text(encoding="utf-8")
-    return f"{picture}\n\n{_filled(about)}\n\n{table}"
+    return f"{picture}\n\n{about}\n\n{(folder / 'table.md').read_text(encoding='utf-8')}"
 
 
 def for_site(text: str) -> str:
@@ -171,11 +81,115 @@ def for_site(text: str) -> str:
     return text.replace("](docs/", "](").replace("](results/", "](../results/")
 
 
+def _trainings(**config: Any) -> list[dict[str, Any]]:
+    """Results of stored networks with such a configuration, by seed."""
+    records = [r for folder in (RESULTS, RESULTS / "evidence") for r in _json(folder / "results.json")]
+    records = [r for r in records if r["kind"] == "training"]
+    found = [r for r in records if config.items() <= r["settings"]["config"].items()]
+    found.sort(key=lambda record: record["settings"]["config"]["seed"])
+    if not found:
+        raise ValueError(f"no stored training run has {config}")
+    return [record["result"] for record in found]
+
+
+def _rescaled_under_corruption() -> dict[str, str]:
+    """What the rule for α = 1 changes at the strongest corruptions, run by run."""
+    runs = _trainings(data="cifar10", model="resnet9", method="mixup", alpha=1.0)
+    by_rule = [run["corruptions"] for run in runs if "corruptions" in run]
+    changes = {
+        measure: [found["1"]["5"][measure] - found["plain"]["5"][measure] for found in by_rule]
+        for measure in ("accuracy", "cross_entropy")
+    }
+    return {"accuracy": _signed(changes["accuracy"], 1, 100), "loss": _signed(changes["cross_entropy"], 2)}
+
+
+def _erm_rescaled() -> str:
+    runs = _trainings(data="cifar10", model="resnet9", method="erm")
+    return _signed([run["test"]["1"]["cross_entropy"] - run["test"]["plain"]["cross_entropy"] for run in runs], 2)
+
+
+def _tables(measure: str) -> str:
+    """What Mixup with α = 1 and its rule add to a measure of the same network without Mixup, in points, over tables."""
+    changes = [
+        np.mean([split["alpha 1"][measure] - split["alpha 0"][measure] for split in splits.values()])
+        for splits in _json(MEASURED / "tables.json")["runs"].values()
+    ]
+    return _signed([float(change) for change in changes], 1, 100)
+
+
+def when() -> str:
+    """Where Mixup and its rule help, and where they do not: a table."""
+    flipped = _part("Mixup withstands label noise", "accuracy, 40% flipped")
+    corrupted, tables = _rescaled_under_corruption(), len(_json(MEASURED / "tables.json")["runs"])
+    short = "CIFAR-10: Mixup does not help a network that underfits"
+    lost = _part(short, "what Mixup loses in accuracy")
+    epochs = re.findall(r"(\d+) epochs", lost["about"])[0]
+    rows = [
+        ("a network that learns its training set by heart", "helps: the table above"),
+        ("noisy labels", f"helps: {_of_part(flipped, 1, 100)} points of accuracy with 40 % flipped (LeNet)"),
+        ("held-out data at hand", "`fit`: never worse on it than plain, rescaled or temperature scaling"),
+        (
+            f"a network that underfits (LeNet, {epochs} epochs)",
+            f"**hurts**: {_of_part(lost, 1, -100)} points of accuracy; train longer first",
+        ),
+        (
+            "strong corruption (severity 5, α = 1)",
+            f"Mixup helps, the rule **hurts**: {corrupted['accuracy']} points, {corrupted['loss']} cross-entropy",
+        ),
+        (
+            f"clean tables ({tables} datasets, α = 1)",
+            f"nothing beyond chance: {_tables('accuracy')} points of accuracy, {_tables('ece')} of ECE",
+        ),
+        ("centred data, network without biases", "the rule changes nothing: f(θ̄x) / θ̄ = f(x)"),
+        ("networks trained without Mixup", f"the rule **hurts**: cross-entropy {_erm_rescaled()}; `fit` finds κ ≈ 0"),
+        ("Mixup switched off late, C-Mixup", "there is no rule: predict plainly, or `fit`"),
+    ]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (("where", "what came out"), ("---", "---"), *rows)).replace(
+        "| --- | --- |", "|---|---|"
+    )
+
+
+def results() -> str:
+    """How many claims are which, and the five that matter."""
+    claims = _claims()
+    count = Counter(claim["verdict"] for claim in claims.values())
+    corrected = re.findall(r"^(\d+)\. \*\*", (ROOT / "docs" / "errata.md").read_text(encoding="utf-8"), re.MULTILINE)
+    head = (
+        f"`mixreg reproduce` makes every figure and table, with verdicts. Of {len(claims)} claims **{count[SUPPORTED]} "
+        f"are supported, {count[CONTRADICTED]} contradicted\nand {count[UNDECIDED]} undecided**, and "
+        f"{len(corrected)} statements [corrected](docs/errata.md) ([all of them](docs/results.md), "
+        "[report](results/report.html)):\n\n"
+    )
+    rows = [("claim", "verdict", "the first of its measurements"), ("---", "---", "---")]
+    for name, words in FIVE.items():
+        claim = claims[name]
+        first = claim["parts"][0]
+        about = first["about"].replace(" | ", " ")
+        digits = max(1, 1 - int(np.floor(np.log10(abs(first["difference"]) or 1e-9)))) if first["half_width"] else 4
+        shown = about if first["exceptions"] is not None else f"{about}: {_of_part(first, min(digits, 4))}"
+        rows.append((words, f"{_SIGNS[claim['verdict']]} {claim['words']}", shown))
+    return head + "".join(f"| {' | '.join(row)} |\n" for row in rows).replace("| --- | --- | --- |", "|---|---|---|")
+
+
+def speed() -> str:
+    """In one line."""
+    step, terms = (_json(MEASURED / f"{name}.json")["found"] for name in ("risk", "terms"))
+    return (
+        f"A step of approximate Mixup costs {step['LeNet: ApproximateMixup step']:.1f} steps of Mixup on a LeNet, the "
+        f"terms of a ResNet-50 {terms['ResNet-50, tangents']:.0f} forward passes\n"
+        "([all measured as ratios](docs/benchmarks.md)).\n"
+    )
+
+
+SECTIONS: dict[str, Callable[[], str]] = {"hero": example, "when": when, "results": results, "speed": speed}
+
+
 def written(text: str) -> str:
-    """README.md with its sections on results as they follow from them."""
-    for start, content, end in ((EXAMPLE_START, example(), EXAMPLE_END), (START, section(), END)):
+    """README.md with these sections as they follow from what is stored."""
+    for name, section in SECTIONS.items():
+        start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         head, _, rest = text.partition(start)
-        text = f"{head}{start}{content}{end}{rest.partition(end)[2]}"
+        text = f"{head}{start}{section()}{end}{rest.partition(end)[2]}"
     return text
 
 

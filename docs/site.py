@@ -18,6 +18,7 @@ import figure_pages
 import gallery
 import notebook_pages
 import readme
+import result_numbers
 import rule_pictures
 import which_method
 from equations import numbered
@@ -69,7 +70,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     markdown = _NOTEBOOK.sub(
         lambda match: notebook_pages.as_page(notebook_pages.FOLDER / f"{match['name']}.ipynb"), markdown
     )
-    markdown = readme.with_numbers(markdown)
+    markdown = result_numbers.with_numbers(markdown)
     return re.sub(r"(\.\./)+(results|examples)/", rf"{here}\2/", markdown)
 
 

@@ -90,7 +90,7 @@ def test_the_readme_takes_it_over(drawn: Path) -> None:
     readme = module(ROOT / "docs" / "readme.py")
     text = readme.example(drawn)
     assert (drawn / "table.md").read_text() in text
-    assert "`python examples/cifar10.py --seeds 3`, 4 minutes a run" in " ".join(text.split())
+    assert "`python examples/cifar10.py --seeds 3`" in text
     assert readme.example(drawn / "nowhere") == ""
     assert readme.example() in (ROOT / "README.md").read_text()
 

@@ -57,8 +57,22 @@ def in_words(parts: list[dict]) -> str:
     return f"undecided: {names.count('supported')} of {len(parts)} supported, {names.count('undecided')} undecided"
 
 
-def test_the_readme_tells_every_verdict() -> None:
-    rows = re.findall(r"^\| (.*?) \| (.*?) \| ([✓✗?–] .*?) \|$", README.read_text(), re.MULTILINE)
+def script(name: str) -> ModuleType:
+    """A script of `docs/`."""
+    spec = spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def numbers() -> ModuleType:
+    """What fills numbers into pages."""
+    return script("result_numbers")
+
+
+def test_the_site_tells_every_verdict(numbers: ModuleType) -> None:
+    rows = re.findall(r"^\| (.*?) \| (.*?) \| ([✓✗?–] .*?) \|$", numbers.known()["verdict_table"], re.MULTILINE)
     assert [row[:2] for row in rows] == [(claim["name"], claim["source"]) for claim in stored()]
     signs = {"supported": "✓", "contradicted": "✗", "undecided": "?"}
     report = (RESULTS / "report.html").read_text()
@@ -70,29 +84,50 @@ def test_the_readme_tells_every_verdict() -> None:
         assert f">{told}</span>" in report
 
 
-@pytest.fixture(scope="module")
-def readme() -> ModuleType:
-    """The script that writes README.md's section on results."""
-    spec = spec_from_file_location("readme", ROOT / "docs" / "readme.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def test_the_readmes_sections_follow_from_the_results() -> None:
+    assert script("readme").written(README.read_text()) == README.read_text()
 
 
-def test_the_readmes_section_follows_from_the_results(readme: ModuleType) -> None:
-    assert readme.written(README.read_text()) == README.read_text()
+def test_the_readme_is_short_and_its_code_narrow() -> None:
+    assert len(README.read_text().splitlines()) <= 150
+    code = "\n".join(re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL))
+    assert max(map(len, code.splitlines())) <= 88
 
 
-def test_no_number_of_the_section_is_typed_in(readme: ModuleType) -> None:
+def test_what_the_readme_says_by_another_way() -> None:
+    """Counts, and some differences from the runs themselves."""
+    text = " ".join(README.read_text().split())
+    verdicts = [claim["verdict"] for claim in stored()]
+    counts = [verdicts.count(name) for name in ("supported", "contradicted", "undecided")]
+    told = "Of {} claims **{} are supported, {} contradicted and {} undecided**".format(len(verdicts), *counts)
+    assert told in text
+    runs = [r for r in json.loads((RESULTS / "results.json").read_text()) if r["kind"] == "training"]
+
+    def accuracy(method: str, epochs: int) -> np.ndarray:
+        wanted = {"model": "lenet", "data": "cifar10", "method": method, "epochs": epochs}
+        found = [r for r in runs if wanted.items() <= r["settings"]["config"].items()]
+        found.sort(key=lambda r: r["settings"]["config"]["seed"])
+        assert len(found) >= 3
+        return np.array([r["result"]["test"]["plain"]["accuracy"] for r in found])
+
+    change = 100 * (accuracy("mixup", 2) - accuracy("erm", 2))
+    half = stats.sem(change) * stats.t.ppf(0.975, len(change) - 1)
+    assert f"**hurts**: {change.mean():+.1f} ± {half:.1f} points of accuracy".replace("-", "−") in text
+
+
+def test_no_number_of_the_words_on_results_is_typed_in() -> None:
     """Names aside: figures and tables of the paper, and a dataset."""
-    words = re.sub(r"\{\w+\}", "", readme.WORDS.read_text())
+    pages = (ROOT / "docs" / "results.md", ROOT / "docs" / "paper" / "table-1.md")
+    first, second = (page.read_text() for page in pages)
+    words = first.partition("## In words")[2].partition("\n## ")[0] + second.partition("## Verdicts")[2]
+    words = re.sub(r"\{\{\w+\}\}|\]\(.*?\)", "", words)
     words = re.sub(r"Figures? \d( to \d)?|Table \d|CIFAR-10\b", "", words)
     assert re.findall(r"\d+|½|¼|\b(?:three|ten|twenty|hundred|all ticks)\b", words) == []
 
 
-def test_numbers_of_the_section_by_another_way(readme: ModuleType) -> None:
+def test_numbers_of_the_words_by_another_way(numbers: ModuleType) -> None:
     """Some of them from the runs themselves."""
-    text = " ".join(README.read_text().partition(readme.START)[2].split())
+    text = " ".join(numbers.with_numbers((ROOT / "docs" / "paper" / "table-1.md").read_text()).split())
     runs = [r for r in json.loads((RESULTS / "results.json").read_text()) if r["kind"] == "regularised"]
 
     def values(measure: str, predictor: str = "plain", **config) -> np.ndarray:
@@ -115,27 +150,13 @@ def test_numbers_of_the_section_by_another_way(readme: ModuleType) -> None:
     assert f"{gain.mean():.1f} ± {half:.1f} points more accurate with 40 % of the labels flipped" in text
     gap = 50 * abs(values("accuracy", "rescaled", method="mixup") - values("accuracy")).mean()
     assert f"half of the gap between Mixup and ERM is {gap:.1f})" in text
-    verdicts = [claim["verdict"] for claim in stored()]
-    counts = [verdicts.count(name) for name in ("supported", "contradicted", "undecided")]
-    assert "Of {} claims {} are supported, {} contradicted and {} undecided".format(len(verdicts), *counts) in text
 
 
-def test_words_are_held_to_the_verdicts_they_were_written_for(readme: ModuleType) -> None:
+def test_words_are_held_to_the_verdicts_they_were_written_for(numbers: ModuleType) -> None:
     claims = {claim["name"]: claim for claim in stored()}
     changed = claims | {"Gaussian noise will do": {"verdict": "contradicted"}}
     with pytest.raises(ValueError, match="'Gaussian noise will do' being supported, and it is contradicted"):
-        readme.check_words(changed)
-
-
-def test_what_the_readme_says_of_the_expansions() -> None:
-    """Of mean risks, up to α = 1."""
-    runs = [r for r in json.loads((RESULTS / "results.json").read_text()) if r["kind"] == "expansions"]
-    low = np.array(runs[0]["settings"]["alphas"]) <= 1
-    risks = {name: np.mean([r["result"][name] for r in runs], 0)[low] for name in ("exact", "modified", "unmixed")}
-    errors = [abs(risks[name] / risks["exact"] - 1).max() for name in ("modified", "unmixed")]
-    text = " ".join(README.read_text().split())
-    assert f"`mixreg reproduce expansions --scale paper`, {len(runs)} networks" in text
-    assert f"follow the exact risk to {np.ceil(100 * max(errors)):.0f} %" in text
+        numbers.check_words(changed)
 
 
 def test_nothing_tells_of_the_machine_it_was_made_on() -> None:

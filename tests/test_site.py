@@ -145,7 +145,7 @@ def test_no_mark_and_no_name_of_a_number_is_left(site: Path) -> None:
 
 def test_a_number_that_is_not_known_is_an_error(module) -> None:
     with pytest.raises(KeyError, match="no_such_number"):
-        module("readme").with_numbers("{{no_such_number}}")
+        module("result_numbers").with_numbers("{{no_such_number}}")
 
 
 @GROUP

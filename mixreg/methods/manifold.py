@@ -132,18 +132,6 @@ class ManifoldMixup(Recipe, Comparing):
         with mixing_layer(net, self._layer_of(rows), pairing):
             yield self._soft(paired(rows[1], pairing))
 
-    @contextmanager
-    def mixing(self, net: nn.Module, x: Any, y: Any) -> Iterator[Tensor]:
-        """Inside, the network mixes at a layer where it is called with x; gives the targets to compare with.
-
-        So somebody's own training step, which calls the network and puts a loss on it, trains with Manifold Mixup.
-        """
-        self.choose_layers(net)
-        rows = self.draw(x, y, self._current_generator())
-        pairing = self._pairing(rows)
-        with mixing_layer(net, self._layer_of(rows), pairing):
-            yield mix(rows[1], pairing)
-
     def draw(self, x: Tensor, y: Tensor, generator: torch.Generator | None = None) -> Rows:
         """x, y, the layer, a number by which rows are paired, and the partner's share."""
         return self._drawn(x, y, generator, parts=False)

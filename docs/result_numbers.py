@@ -1,0 +1,134 @@
+"""Numbers for pages of the site, by name, from `results/`: a page writes `{{flipped_gain}}` and types none in.
+
+The words of `docs/results.md` and of the pages of figures were written for the verdicts in `WRITTEN_FOR`: where a
+verdict is another one now, an error says so, and the words are to be written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mixreg import Theta
+from mixreg.experiments.registry import EXPERIMENTS
+from mixreg.experiments.regulariser_runs import Measured
+from mixreg.experiments.results import Results
+from mixreg.experiments.store import Run
+from mixreg.experiments.verdict_table import read_verdicts, scale_table, verdict_table
+from mixreg.experiments.verdicts import CONTRADICTED, SUPPORTED, UNDECIDED
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+
+WRITTEN_FOR = {
+    "Mixup calibrates": SUPPORTED,
+    "Mixup keeps the Jacobian small": SUPPORTED,
+    "Mixup withstands label noise": SUPPORTED,
+    "Mixup normalises inputs": UNDECIDED,
+    "Mixup is more than its parts": UNDECIDED,
+    "Gaussian noise will do": SUPPORTED,
+    "approximate Mixup follows Mixup": UNDECIDED,
+    "Mixup and label smoothing lower confidence": CONTRADICTED,
+    "two moons: approximate Mixup follows Mixup": CONTRADICTED,
+}
+
+# Claims by name, as claims.json has them.
+Claims = Mapping[str, Mapping[str, Any]]
+
+
+@lru_cache(maxsize=1)
+def known() -> dict[str, str]:
+    """Every number and table that a page may name."""
+    found = read_verdicts(RESULTS)
+    claims = {claim["name"]: claim for claim in found["claims"]}
+    check_words(claims)
+    tables = {"scale_table": scale_table(found["experiments"]), "verdict_table": verdict_table(found["claims"])}
+    tables["verdict_parts"] = verdict_table(found["claims"], with_parts=True)
+    return tables | counts(claims) | from_claims(claims) | from_runs()
+
+
+def with_numbers(page: str) -> str:
+    """A page of the site with its `{{names}}` filled in."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: known()[match[1]], page)
+
+
+def check_words(claims: Claims) -> None:
+    """An error where the words were written for another verdict."""
+    for name, verdict in WRITTEN_FOR.items():
+        found = claims[name]["verdict"]
+        if found != verdict:
+            raise ValueError(
+                f"docs/results.md was written for {name!r} being {verdict}, and it is {found}: write it anew"
+            )
+
+
+def counts(claims: Claims) -> dict[str, str]:
+    """How many claims are which, and how many of Table 1's ticks are supported."""
+    of_all = Counter(claim["verdict"] for claim in claims.values())
+    ticks = [claim["verdict"] for claim in claims.values() if claim["source"] == "Table 1"]
+    found = {verdict: of_all[verdict] for verdict in (SUPPORTED, CONTRADICTED, UNDECIDED)}
+    found |= {"claims": len(claims), "ticks": len(ticks), "ticks_supported": ticks.count(SUPPORTED)}
+    return {name: str(count) for name, count in found.items()}
+
+
+def from_claims(claims: Claims) -> dict[str, str]:
+    """Differences with their intervals, and what would decide."""
+
+    def part(name: str, about: str) -> Mapping[str, Any]:
+        (found,) = (part for part in claims[name]["parts"] if part["about"].startswith(about))
+        return found
+
+    def percent(found: Mapping[str, Any], sign: int = 1) -> str:
+        return f"{100 * sign * found['difference']:.1f} ± {100 * found['half_width']:.1f}".replace("-", "−")
+
+    def decided_by(found: Mapping[str, Any]) -> str:
+        return str(found["words"].partition("(")[2].removesuffix(")"))
+
+    noise, approximation = claims["Mixup withstands label noise"], claims["approximate Mixup follows Mixup"]
+    highest = max(noise["sizes"]["noises"], key=float)
+    gaussian = part("Gaussian noise will do", "accuracy")
+    confidence = part("Mixup and label smoothing lower confidence", "mean confidence, label smoothing − Mixup")
+    moons = part("two moons: approximate Mixup follows Mixup", "test accuracy, approximate − Mixup, plain")
+    return {
+        "approximation": decided_by(approximation),
+        "approximation_repetitions": str(approximation["sizes"]["repetitions"]),
+        "epsilon": f"{1 - float(Theta(approximation['sizes']['alpha']).mean):g}",
+        "flipped": f"{100 * float(highest):g}",
+        "flipped_gain": percent(part("Mixup withstands label noise", f"accuracy, {float(highest):.0%} flipped")),
+        "gaussian": percent(gaussian),
+        "gaussian_margin": f"{100 * gaussian['margin']:.1f}",
+        "human_gain": percent(part("Mixup withstands label noise", "accuracy, human noise")),
+        "independent": decided_by(part("Mixup is more than its parts", "cross-entropy, Mixup, independent")),
+        "less_confident": f"{-confidence['difference']:.2f} ± {confidence['half_width']:.2f}",
+        "moons_plain": percent(moons, -1),
+        "samples": f"{noise['sizes']['samples']:,}",
+        "steadier": decided_by(claims["Mixup normalises inputs"]),
+    }
+
+
+def from_runs() -> dict[str, str]:
+    """Means over repetitions that are no differences."""
+    measured = _table_1()
+    means = {
+        "ece_erm": 100 * np.mean(measured.test("erm", "plain", "ece")),
+        "ece_mixup": 100 * np.mean(measured.test("mixup", "rescaled", "ece")),
+        "jacobian_erm": np.mean(measured.derivative("erm", "jacobian")),
+        "jacobian_mixup": np.mean(measured.derivative("mixup", "jacobian")),
+    }
+    return {name: f"{mean:.2g}" for name, mean in means.items()}
+
+
+def _table_1() -> Measured:
+    experiment, plan = EXPERIMENTS["regularizers"], json.loads((RESULTS / "experiments.json").read_text("utf-8"))
+    sizes = {**experiment.earlier, **plan["regularizers"]["sizes"]}
+    wanted = {run.key for run in experiment.runs(sizes)}
+    records = json.loads((RESULTS / "results.json").read_text(encoding="utf-8"))
+    runs = [(Run(r["kind"], r["settings"]), r["result"]) for r in records if r["key"] in wanted]
+    return Measured(Results(runs), sizes)
