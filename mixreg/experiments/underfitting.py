@@ -20,9 +20,10 @@ from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes
 from mixreg.experiments.predictors import rescaled_name
 from mixreg.experiments.requirements import is_at_hand, missing_for_training
 from mixreg.experiments.sizes import SizesError
-from mixreg.report.curves import mean_curve, new_figure
+from mixreg.report.curves import label_ends, mean_curve, new_figure, say_better, zero_line
 from mixreg.report.intervals import interval
-from mixreg.training.held_out_fit import PLAIN
+from mixreg.report.palette import style
+from mixreg.training.held_out_fit import PLAIN, RESCALED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,24 +94,24 @@ def caption(sizes: Sizes) -> str:
 
 def figure(results: Results, sizes: Sizes) -> Figure:
     """What Mixup gains over ERM against the length of training, and how much of the training set was learnt."""
-    drawing = new_figure(13, 4.2)
+    drawing = new_figure(14, 4.2)
     *gains, learnt = drawing.subplots(1, len(_JUDGED) + 1)
     lengths, own = sizes["lengths"], rescaled_name(sizes["alpha"])
     for place, (measure, label) in zip(gains, _JUDGED.items(), strict=True):
-        for predictor, name, line in ((PLAIN, "Mixup", "-"), (own, "Mixup, rescaled", "--")):
+        for predictor, name, look in ((PLAIN, "Mixup", PLAIN), (own, "Mixup, rescaled", RESCALED)):
             rows = _gain(results, sizes, predictor, measure)
-            mean_curve(place, lengths, rows, name, marker=".", color="C3", linestyle=line)
-        place.axhline(0, color="black", linewidth=0.8)
-        place.set(title=f"gain over ERM in {label} (higher is better)")
-        place.legend(fontsize=8)
-    for method, name, colour in (("erm", "ERM", "C7"), ("mixup", "Mixup", "C3")):
-        mean_curve(learnt, lengths, _learnt(results, sizes, method), name, marker=".", color=colour)
+            mean_curve(place, lengths, rows, name, marker=".", **style("mixup", look))
+        zero_line(place, "ERM")
+        place.set(title=f"gain over ERM in {label}")
+        say_better(place, "higher")
+    for method, name in (("erm", "ERM"), ("mixup", "Mixup")):
+        mean_curve(learnt, lengths, _learnt(results, sizes, method), name, marker=".", **style(method))
     learnt.set(title="training set learnt, without mixing")
-    learnt.legend(fontsize=8)
     for place in (*gains, learnt):
         place.set(xscale="log", xlabel="epochs")
         place.set_xticks(lengths, [f"{length:g}" for length in lengths])
         place.minorticks_off()
+        label_ends(place)
     return drawing
 
 
