@@ -71,14 +71,16 @@ def _categories(x: Any, columns: list[int]) -> Any:
     """Columns of categories, in which whatever is missing (None, pandas' NA and NaT) is NaN."""
     part = _part(x, columns)
     if hasattr(part, "iloc"):
-        # Of pandas' own categories what is missing is NaN already.
-        untidy = [name for name, kind in part.dtypes.items() if str(kind) != "category"]
-        return part.assign(**{name: part[name].astype(object).where(part[name].notna(), np.nan) for name in untidy})
-    # Only pandas has missing values that are not equal to anything in a way that cannot be asked.
-    is_missing = sys.modules["pandas"].isna if "pandas" in sys.modules else lambda v: v is None or v != v
-    for row, column in np.ndindex(part.shape):
-        if is_missing(part[row, column]):
-            part[row, column] = np.nan
+        part = part.copy(deep=False)
+        for index, kind in enumerate(part.dtypes):
+            # By place: names may be anything. In pandas' categories and in numbers what is missing is NaN already.
+            if kind == np.dtype(object) or not (isinstance(kind, np.dtype) or str(kind) == "category"):
+                column = part.iloc[:, index]
+                part.isetitem(index, column.astype(object).where(column.notna(), np.nan))
+        return part
+    # pandas' NA cannot be asked whether it equals itself; where it occurs pandas is there.
+    pandas = sys.modules.get("pandas")
+    part[(part == None) | (part != part) if pandas is None else pandas.isna(part)] = np.nan  # noqa: E711
     return part
 
 
