@@ -15,7 +15,12 @@ from rich.table import Table
 from mixreg._support.files import write_json
 
 
-def medians(contestants: dict[str, Callable[[], object]], rounds: int, calls: int = 1) -> dict[str, float]:
+def medians(
+    contestants: dict[str, Callable[[], object]],
+    rounds: int,
+    calls: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
     """Median seconds per call of each contestant; every round calls each of them `calls` times in random order."""
     shuffle = random.Random(0).shuffle
     times: dict[str, list[float]] = {name: [] for name in contestants}
@@ -26,9 +31,9 @@ def medians(contestants: dict[str, Callable[[], object]], rounds: int, calls: in
         shuffle(order)
         for name in order:
             for _ in range(calls):
-                start = time.perf_counter()
+                start = clock()
                 contestants[name]()
-                times[name].append(time.perf_counter() - start)
+                times[name].append(clock() - start)
     return {name: statistics.median(values) for name, values in times.items()}
 
 

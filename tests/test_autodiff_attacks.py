@@ -240,3 +240,41 @@ def test_layers_that_wait_for_their_size_are_refused() -> None:
     x = torch.randn(5, 4)
     with pytest.raises(TypeError, match=r"^layer '1' does not know its size yet"):
         tangents(net, x, x, second_order=False)
+
+
+def test_a_loss_that_looks_at_numbers_is_named() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(20, 5, generator=draw), torch.randn(20, 3, generator=draw)
+    weight = torch.randn(3, 5, generator=draw)
+
+    def doubled(y, u):
+        error = (u - y).square().sum()
+        return 2 * error if error > 1 else error
+
+    def by_number(y, u):
+        return (u - y).square().sum() * (1 + abs(u.sum().item()))
+
+    for loss in (doubled, by_number):
+        with pytest.raises(TypeError, match=rf"the loss {loss.__name__} looks at the numbers.*use torch\.where"):
+            risk.quadratic(lambda x: x @ weight.T, x, y, loss=loss)
+
+
+def test_distances_that_are_differentiable_once_are_refused_in_a_sentence() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, centres = torch.randn(20, 5, generator=draw), torch.randn(3, 5, generator=draw)
+    y = torch.randint(0, 3, (20,), generator=draw)
+    with pytest.raises(NotImplementedError, match=r"differentiate once only.*_cdist_backward.*elementary steps"):
+        risk.quadratic(lambda x: torch.cdist(x, centres), x, y)
+
+
+def test_functions_of_signs_have_the_terms_of_what_they_are_written_out() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(shape, generator=draw, dtype=torch.double) for shape in ((20, 5), (3, 5)))
+    y = torch.randint(0, 3, (20,), generator=draw)
+    for net, written in (
+        (lambda u: torch.copysign(u.exp(), u), lambda u: torch.where(u > 0, 1.0, -1.0) * u.exp()),
+        (lambda u: torch.sgn(torch.complex(u, u**2)).real, lambda u: u / (u**2 + u**4).sqrt()),
+    ):
+        found, expected = (risk.quadratic(lambda x, f=f: f(x @ weight.T), x, y) for f in (net, written))
+        torch.testing.assert_close(found.r2, expected.r2)
+        torch.testing.assert_close(found.total, expected.total)

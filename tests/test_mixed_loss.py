@@ -272,3 +272,24 @@ def test_it_moves_and_travels() -> None:
     slopes = per_sample(logits.detach(), *mixed)
     each = pair_cross_entropy(logits, mixed)
     torch.testing.assert_close(slopes, torch.autograd.grad(each.sum(), logits)[0])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("shape", [(6, 4), (6, 4, 3)])
+def test_forward_mode_is_that_of_soft_labels(smoothing: float, shape: tuple[int, ...]) -> None:
+    draw = torch.Generator().manual_seed(0)
+    logits, direction = (torch.randn(shape, generator=draw, dtype=torch.double) for _ in range(2))
+    y = torch.randint(0, 4, (6, *shape[2:]), generator=draw)
+    share = torch.rand(6, generator=draw, dtype=torch.double)
+    mixed = MixedTargets(y, y.roll(1, 0), share)
+    own, partners = (F.one_hot(labels, 4).movedim(-1, 1) for labels in (mixed.y, mixed.y_partner))
+    soft = torch.lerp(own.double(), partners.double(), share.reshape(-1, *[1] * (len(shape) - 1)))
+    criterion = torch.nn.CrossEntropyLoss(torch.tensor([1.0, 2.0, 0.5, 1.0]).double(), label_smoothing=smoothing)
+    ours = lambda u: mixed_loss(criterion)(u, mixed)  # noqa: E731
+    theirs = lambda u: criterion(u, soft)  # noqa: E731
+    for found, expected in zip(
+        torch.func.jvp(ours, (logits,), (direction,)), torch.func.jvp(theirs, (logits,), (direction,)), strict=True
+    ):
+        torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.func.jacfwd(ours)(logits), torch.func.jacfwd(theirs)(logits))
+    torch.testing.assert_close(torch.func.hessian(ours)(logits), torch.func.hessian(theirs)(logits))

@@ -72,6 +72,13 @@ def test_a_run_in_python(features: Path) -> None:
     torch.testing.assert_close(run.model(x), logits)
     assert torch.equal(run.predict(x), logits.argmax(1))
     assert torch.equal(run.predict_proba(x.numpy()), run.predict_proba(x))
+    decided, p = run.decided_classes(run.outputs(x))
+    assert torch.equal(decided, run.predict(x))
+    assert torch.equal(p, run.predict_proba(x).amax(1))
+    # More than a batch is what its batches are.
+    many = x.repeat(20, 1, 1, 1)
+    torch.testing.assert_close(run.predict_proba(many), run.predict_proba(x).repeat(20, 1))
+    assert torch.equal(run.predict(many), run.predict(x).repeat(20))
     plain = mixreg.load(features, "plain")
     torch.testing.assert_close(plain.predict_proba(x), trained.net(x).softmax(1))
     rescaled = y_mean + (trained.net(mean + theta * (x - mean)) - y_mean) / theta

@@ -5,9 +5,11 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
+from scipy import sparse
 from sklearn.datasets import load_iris
 from torch import nn
 
@@ -119,3 +121,53 @@ def test_one_bad_card_hides_no_other_network(tmp_path: Path, monkeypatch) -> Non
     assert "bad.json is not the card of a network" in result.stderr
     (tmp_path / "good.json").symlink_to(tmp_path / "nowhere")
     assert CliRunner().invoke(main, ["zoo", "card", "good"]).exit_code == 1
+
+
+@pytest.mark.parametrize("missing", [None, pd.NA, pd.NaT, float("nan")])
+@pytest.mark.parametrize("kind", ["object", "string", "category", "array"])
+def test_whatever_is_missing_is_one_category(missing: object, kind: str) -> None:
+    """As NaN of pandas' own categories is, which scikit-learn knows."""
+    rng = np.random.default_rng(0)
+    numbers, y = rng.normal(size=40), np.tile([0, 1], 20)
+    names = np.array(["a", "b"] * 20, dtype=object)
+    names[::5] = missing
+    names[1::10] = None
+    x = pd.DataFrame({"n": numbers, "c": pd.Series(names, dtype="object" if kind == "array" else kind)})
+    same = pd.DataFrame({"n": numbers, "c": pd.Series(names, dtype="category")})
+    given = x.to_numpy(dtype=object) if kind == "array" else x
+    before = given.copy()
+    fitted = MixupClassifier(epochs=2, random_state=0, categorical_features=[1]).fit(given, y)
+    expected = MixupClassifier(epochs=2, random_state=0, categorical_features=[1]).fit(same, y)
+    np.testing.assert_array_equal(fitted.predict_proba(given), expected.predict_proba(same))
+    # What is given stays as it is, and columns may have numbers for names.
+    if kind != "array":
+        numbered = MixupClassifier(epochs=2, random_state=0, categorical_features=[1]).fit(
+            x.set_axis([0, 1], axis=1), y
+        )
+        np.testing.assert_array_equal(numbered.predict_proba(x.set_axis([0, 1], axis=1)), fitted.predict_proba(x))
+    assert pd.DataFrame(given).equals(pd.DataFrame(before))
+    assert [type(v) for v in np.asarray(given, object).flat] == [type(v) for v in np.asarray(before, object).flat]
+
+
+def test_an_empty_text_is_a_category_beside_those_that_are_missing() -> None:
+    names = np.array(["a", "", None, "b"] * 10, dtype=object)
+    x = np.stack([np.arange(40.0).astype(object), names], 1)
+    model = MixupClassifier(epochs=1, random_state=0, categorical_features=[1]).fit(x, np.tile([0, 1], 20))
+    assert model._fitted.columns.sizes == [4]
+
+
+@pytest.mark.parametrize("exponent", [600, 1000, -600, -1000])
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_units_do_not_matter_however_large(exponent: int, is_sparse: bool) -> None:
+    """Powers of two change no digit: networks are the same to the last bit."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 3)), np.tile([0, 1], 20)
+    made = sparse.csr_matrix if is_sparse else np.asarray
+    plain, scaled = made(x), made(x * 2.0**exponent)
+    expected = MixupClassifier(epochs=3, random_state=0).fit(plain, y).predict_proba(plain)
+    found = MixupClassifier(epochs=3, random_state=0).fit(scaled, y).predict_proba(scaled)
+    np.testing.assert_array_equal(found, expected)
+    numbers = x @ [1.0, -2.0, 0.5]
+    expected = MixupRegressor(epochs=3, random_state=0).fit(plain, numbers).predict(plain)
+    found = MixupRegressor(epochs=3, random_state=0).fit(scaled, numbers * 2.0**exponent).predict(scaled)
+    np.testing.assert_allclose(found * 2.0**-exponent, expected, rtol=1e-12)

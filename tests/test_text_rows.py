@@ -29,3 +29,13 @@ def test_what_is_written_is_read_back_by_another_reader() -> None:
     rows = list(csv.reader(io.StringIO(found)))
     assert [int(row[0]) for row in rows] == list(range(n))
     np.testing.assert_allclose([float(row[1]) for row in rows], p, atol=5.1e-9, rtol=0)
+
+
+def test_numbers_of_one_width_and_of_several() -> None:
+    for start in (0, 5, 95, 990, 9_990, 99_990, 10**8 - 5, 12_345_678):
+        numbers = np.arange(start, start + 40)
+        assert joined([whole_numbers(numbers)]).decode() == "".join(f"{number}\n" for number in numbers)
+
+
+def test_columns_of_no_width_leave_their_commas() -> None:
+    assert joined([texts(["", ""], np.array([0, 1])), whole_numbers(np.array([7, 8]))]) == b",7\n,8\n"

@@ -27,7 +27,14 @@ def jacobians(net: Network, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
 def _gradient(value: Tensor, x: Tensor, create_graph: bool = False) -> Tensor:
     if not value.requires_grad:
         return torch.zeros_like(x)
-    (found,) = torch.autograd.grad(value, x, retain_graph=True, create_graph=create_graph, allow_unused=True)
+    try:
+        (found,) = torch.autograd.grad(value, x, retain_graph=True, create_graph=create_graph, allow_unused=True)
+    except NotImplementedError as error:
+        # Of PyTorch's functions: "the derivative for '_cdist_backward' is not implemented."
+        raise NotImplementedError(
+            "the network holds a function that PyTorch can differentiate once only, and second derivatives are asked "
+            f"for: {str(error).splitlines()[0]} Write it out in elementary steps"
+        ) from error
     return torch.zeros_like(x) if found is None else found
 
 

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,12 +21,13 @@ from mixreg.data.folders import images_in
 from mixreg.data.formats import naming
 from mixreg.data.images import ENDINGS as PICTURES
 from mixreg.data.images import read_crop
+from mixreg.data.stored_members import opened
 from mixreg.data.tables import ENDINGS as TABLES
 from mixreg.data.tables import chunks_of, matrix
 
 # Arrays of an .npz that hold inputs, the first that is there.
 ARRAYS = ("x", "x_test")
-ROWS = 10_000
+ROWS = 1 << 13
 # Bytes of one part at the most, but for a single row.
 BYTES = 1 << 26
 
@@ -116,14 +117,14 @@ def _arrays(path: Path) -> Iterator[Part]:
         chosen = next((name for name in ARRAYS if name in held), None)
         if chosen is None:
             raise DataError(f"{path} must hold an array {' or '.join(ARRAYS)}, it holds {', '.join(held) or 'nothing'}")
-        with archive.open(f"{chosen}.npy") as file:
+        with opened(archive, path, f"{chosen}.npy") as file:
             row = 0
             for x in _rows(file):
                 yield Part(range(row, row + len(x)), x, str(path))
                 row += len(x)
 
 
-def _rows(file: IO[bytes]) -> Iterator[np.ndarray]:
+def _rows(file: Any) -> Iterator[np.ndarray]:
     """The rows of an array in NumPy's format, some at a time; nothing in it is run."""
     version = np.lib.format.read_magic(file)
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -138,8 +139,17 @@ def _rows(file: IO[bytes]) -> Iterator[np.ndarray]:
     at_once = max(1, min(ROWS, BYTES // size))
     for start in range(0, shape[0], at_once):
         count = min(at_once, shape[0] - start)
-        content = file.read(count * size)
-        if len(content) != count * size:
+        part = np.empty((count, *shape[1:]), dtype)
+        if not _is_filled(part.reshape(-1).view(np.uint8), file):
             raise ValueError(f"it ends after {start} of {shape[0]} rows")
-        part = np.frombuffer(content, dtype).reshape(count, *shape[1:])
-        yield part if dtype == np.uint8 else part.astype(np.float32)
+        yield part if dtype == np.uint8 else part.astype(np.float32, copy=False)
+
+
+def _is_filled(place: np.ndarray, file: Any) -> bool:
+    """Whether a file had enough bytes to fill an array of them."""
+    while len(place):
+        count = file.readinto(place)
+        if not count:
+            return False
+        place = place[count:]
+    return True

@@ -63,8 +63,7 @@ class Writer:
         """What makes the rows of a part: all but the text itself is computed by now."""
         is_plain = self.run.trained.targets.task == CLASSES and not self.probabilities
         if self.format == "csv" and is_plain and isinstance(part.names, range):
-            decided = self.run.decisions(outputs)
-            p = self.run.probabilities(outputs).gather(1, decided.unsqueeze(1)).squeeze(1)
+            decided, p = self.run.decided_classes(outputs)
             return partial(_numbered, part.names, self._quoted, decided.numpy(), p.numpy())
         cells = [map(str, part.names), *self._cells(outputs)]
         return partial(self._rows, cells)
@@ -90,17 +89,14 @@ class Writer:
     def _cells(self, outputs: Tensor) -> Iterator[list[str]]:
         """Columns after the first."""
         run, task = self.run, self.run.trained.targets.task
-        decided = run.decisions(outputs)
-        p = run.probabilities(outputs) if task == CLASSES or self.probabilities else None
-        if task == CLASSES and p is not None:
-            names = run.classes
+        if task == CLASSES:
+            names, (decided, p) = run.classes, run.decided_classes(outputs)
             yield [names[k] for k in decided.tolist()]
-            of_class = p.gather(1, decided.unsqueeze(1)).squeeze(1)
-            yield joined([fractions(of_class.numpy())]).decode().split()
+            yield joined([fractions(p.numpy())]).decode().split()
         else:
-            yield from (_texts(column) for column in decided.unbind(1))
-        if self.probabilities and p is not None:
-            yield from (_texts(column) for column in p.unbind(1))
+            yield from (_texts(column) for column in run.decisions(outputs).unbind(1))
+        if self.probabilities:
+            yield from (_texts(column) for column in run.probabilities(outputs).unbind(1))
 
 
 def _numbered(names: range, quoted: Sequence[str], decided: np.ndarray, p: np.ndarray) -> bytes:

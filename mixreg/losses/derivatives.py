@@ -191,11 +191,24 @@ class CustomLoss(Loss):
             raise ValueError(f"a loss(y, u) of one sample must return one number as a tensor, got {given}")
         return value.reshape(())
 
+    def _each(self, one: Callable[..., Tensor], *given: Tensor) -> Tensor:
+        """What is computed of one sample, of every sample at once."""
+        try:
+            return torch.vmap(one)(*given)
+        except RuntimeError as error:
+            if "vmap" not in str(error) or ".item()" not in str(error):
+                raise
+            name = getattr(self.function, "__name__", type(self.function).__name__)
+            raise TypeError(
+                f"the loss {name} looks at the numbers in a tensor (an `if`, .item(), float() …), which cannot be done "
+                "for all samples at once: use torch.where, and tensors throughout"
+            ) from error
+
     def value(self, y: Tensor, u: Tensor) -> Tensor:
-        return torch.vmap(self._one)(y, u)
+        return self._each(self._one, y, u)
 
     def u(self, y: Tensor, u: Tensor) -> Tensor:
-        return torch.vmap(torch.func.grad(self._one, 1))(y, u)
+        return self._each(torch.func.grad(self._one, 1), y, u)
 
     def uu(self, y: Tensor, u: Tensor) -> Tensor:
         return self._second(1, 1, y, u)
@@ -208,7 +221,7 @@ class CustomLoss(Loss):
 
     def _second(self, first: int, second: int, y: Tensor, u: Tensor) -> Tensor:
         gradient = torch.func.grad(self._one, first)
-        return torch.vmap(torch.func.jacrev(gradient, second))(y, u)
+        return self._each(torch.func.jacrev(gradient, second), y, u)
 
     def along(self, y: Tensor, u: Tensor, dy: Tensor, du: Tensor) -> Tensor:
         def slope(y: Tensor, u: Tensor) -> Tensor:
@@ -221,7 +234,7 @@ class CustomLoss(Loss):
             change = torch.func.grad(lambda y, u: slope(y, u) @ direction, (0, 1))(y, u)
             return 0.5 * torch.cat(change) @ direction
 
-        return torch.vmap(one)(y, u, dy, du)
+        return self._each(one, y, u, dy, du)
 
 
 AnyLoss = str | SampleLoss | Loss

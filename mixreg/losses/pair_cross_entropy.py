@@ -141,6 +141,7 @@ class _LogProbabilities(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         logits, labels, even = inputs
         ctx.save_for_backward(output[1], labels, even)
+        ctx.save_for_forward(output[1], labels, even)
         ctx.dtype = logits.dtype
         ctx.set_materialize_grads(False)
 
@@ -157,3 +158,15 @@ class _LogProbabilities(torch.autograd.Function):
                 slope = slope + of_even * even.reshape(-1, *[1] * (p.ndim - 2))
             result = slope if result is None else result + slope
         return None if result is None else result.to(ctx.dtype), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, of_logits: Tensor, of_labels: None, of_even: None) -> tuple[Tensor, Tensor]:
+        """Along v: v_y − pᵀv at labels, vᵀe − (Σ e) pᵀv of the sum with weights e, and p ∘ (v − pᵀv)."""
+        p, labels, even = ctx.saved_tensors
+        direction = of_logits.to(p.dtype)
+        mean = (p * direction).sum(1, keepdim=True)
+        of_log_p = direction.gather(1, labels) - mean
+        if even is not None:
+            of_sum = torch.tensordot(direction, even, ([1], [0])).unsqueeze(1) - even.sum() * mean
+            of_log_p = torch.cat([of_log_p, of_sum], 1)
+        return of_log_p, p * (direction - mean)

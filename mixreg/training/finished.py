@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,14 @@ from mixreg.training.zoo import find, is_in_zoo
 
 # Numbers of inputs at once: enough to keep cores busy, few enough for pictures and caches.
 _ELEMENTS = 1 << 19
+# Rows of a few features at once: what a hidden layer of a hundred makes of more than so many is beyond a core's cache,
+# and taken from the system and given back with every batch.
+_ROWS = 2048
 
 
 def batch_size(shape: tuple[int, ...]) -> int:
     """How many samples of a shape to predict at once."""
-    return max(64, min(8192, _ELEMENTS // math.prod(shape)))
+    return max(64, min(_ROWS, _ELEMENTS // math.prod(shape)))
 
 
 class FinishedRun:
@@ -102,24 +106,27 @@ class FinishedRun:
             raise DataError("inputs hold values that are not finite")
         return values if pixels is not None else self.trained.preparation.prepared(values)
 
-    @torch.no_grad()
     def outputs(self, x: Any) -> Tensor:
         """Logits, or numbers in the units of the targets: n × c; x as of `prepare`."""
-        prepared = self.prepare(x)
-        size = batch_size(self.trained.shape)
-        parts = [self.model(part.to(self.device)).float().cpu() for part in prepared.split(size) if len(part)]
-        found = torch.cat(parts) if parts else torch.empty(0, self.trained.num_classes)
-        if not bool(torch.isfinite(found.sum())):
-            bad = (~found.isfinite()).reshape(len(found), -1).any(1)
-            if bool(bad.any()):
-                raise DataError(
-                    f"what the network makes of row {int(bad.nonzero()[0])} is not finite: is it too large?"
-                )
-        return self.trained.targets.restored(found)
+        return self._by_batches(x, lambda outputs: outputs)
+
+    @torch.no_grad()
+    def _by_batches(self, x: Any, finish: Callable[[Tensor], Tensor]) -> Tensor:
+        """What `finish` makes of outputs, n × c, of one batch after another, each while it is in the cache."""
+        prepared, size = self.prepare(x), batch_size(self.trained.shape)
+        found = finish(torch.empty(0, self.trained.num_classes))
+        for start in range(0, len(prepared), size):
+            outputs = self.model(prepared[start : start + size].to(self.device)).float().cpu()
+            _require_finite(outputs, start)
+            finished = finish(self.trained.targets.restored(outputs))
+            if start == 0:
+                found = finished.new_empty(len(prepared), *finished.shape[1:])
+            found[start : start + size] = finished
+        return found
 
     def predict_proba(self, x: Any) -> Tensor:
         """Probabilities of classes, or of each label: n × c; x as of `prepare`."""
-        return self.probabilities(self.outputs(x))
+        return self._by_batches(x, self.probabilities)
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         """Of logits, n × c."""
@@ -134,7 +141,7 @@ class FinishedRun:
 
     def predict(self, x: Any) -> Tensor:
         """Class indices (n), zeros and ones (n × c) of several labels, or numbers (n × c); x as of `prepare`."""
-        return self.decisions(self.outputs(x))
+        return self._by_batches(x, self.decisions)
 
     def decisions(self, outputs: Tensor) -> Tensor:
         """Of logits or numbers, n × c."""
@@ -143,9 +150,24 @@ class FinishedRun:
             return outputs.argmax(1)
         return (outputs > 0).long() if task == LABELS else outputs
 
+    @staticmethod
+    def decided_classes(outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Of logits, n × c, the class that is decided for and its probability, each n: exp(0) / Σ exp(u − max u)."""
+        largest, decided = outputs.max(1, keepdim=True)
+        return decided.squeeze(1), (outputs - largest).exp_().sum(1).reciprocal_()
+
     def __repr__(self) -> str:
         config = self.config
         return f"FinishedRun({config.model} by {config.method} on {config.data}, {self.rule})"
+
+
+def _require_finite(outputs: Tensor, start: int) -> None:
+    """Of rows from number `start`: one that is not finite is an error."""
+    if not math.isfinite(float(outputs.sum())):
+        bad = (~outputs.isfinite()).reshape(len(outputs), -1).any(1)
+        if bool(bad.any()):
+            row = start + int(bad.nonzero()[0])
+            raise DataError(f"what the network makes of row {row} is not finite: is it too large?")
 
 
 def load(

@@ -15,6 +15,7 @@ prediction rule does not change.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from scipy import sparse
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.utils import check_array
 from torch import Tensor
+
+from mixreg.adapters.tables.spreads import weighted_spread
 
 # Inputs of so many numbers are made once; beyond, batch by batch.
 _WHOLE = 50_000_000
@@ -64,6 +67,23 @@ def categorical_columns(x: Any, asked: Any) -> list[int]:
     return sorted({names.index(str(name)) for name in wanted})
 
 
+def _categories(x: Any, columns: list[int]) -> Any:
+    """Columns of categories, in which whatever is missing (None, pandas' NA and NaT) is NaN."""
+    part = _part(x, columns)
+    if hasattr(part, "iloc"):
+        part = part.copy(deep=False)
+        for index, kind in enumerate(part.dtypes):
+            # By place: names may be anything. In pandas' categories and in numbers what is missing is NaN already.
+            if kind == np.dtype(object) or not (isinstance(kind, np.dtype) or str(kind) == "category"):
+                column = part.iloc[:, index]
+                part.isetitem(index, column.astype(object).where(column.notna(), np.nan))
+        return part
+    # pandas' NA cannot be asked whether it equals itself; where it occurs pandas is there.
+    pandas = sys.modules.get("pandas")
+    part[(part == None) | (part != part) if pandas is None else pandas.isna(part)] = np.nan  # noqa: E711
+    return part
+
+
 def _part(x: Any, columns: list[int]) -> Any:
     """Some columns of a data frame, an array or a list of rows."""
     return x.iloc[:, columns] if hasattr(x, "iloc") else np.asarray(x, dtype=object)[:, columns]
@@ -101,15 +121,15 @@ class Columns:
         self.encoder = OrdinalEncoder(
             handle_unknown="use_encoded_value", unknown_value=_UNKNOWN, encoded_missing_value=_MISSING
         )
-        self.encoder.fit(_part(x, self.categorical))
+        self.encoder.fit(_categories(x, self.categorical))
         self.sizes = [len(known) for known in self.encoder.categories_]
 
     def coded(self, x: Any) -> np.ndarray:
         """Numbers, and categories by their numbers: n × columns, float64."""
-        codes = self.encoder.transform(_part(x, self.categorical))
+        codes = self.encoder.transform(_categories(x, self.categorical))
         for column, known in enumerate(self.encoder.categories_):
             # Missing values are the last category where training data had some.
-            has_missing = len(known) > 0 and (known[-1] is None or known[-1] != known[-1])
+            has_missing = len(known) > 0 and known[-1] != known[-1]
             codes[:, column] = np.where(
                 codes[:, column] == _MISSING, len(known) - 1 if has_missing else _UNKNOWN, codes[:, column]
             )
@@ -120,14 +140,10 @@ class Columns:
     def learn_scales(self, rows: Any, weights: np.ndarray) -> None:
         """Learn means, spreads and frequencies of rows (n × columns, an array or CSR) with weights (n)."""
         count, share = len(self.numeric), weights / weights.sum()
-        if sparse.issparse(rows):
-            self.center = np.asarray(share @ rows).ravel()
-            centred = np.asarray(share @ rows.multiply(rows)).ravel() - self.center**2
-        else:
-            numbers = rows[:, :count]
-            self.center = share @ numbers
-            centred = share @ (numbers - self.center) ** 2
-        self.spread = _spread(np.sqrt(np.maximum(centred, 0)), self.center, len(weights), sparse.issparse(rows))
+        numbers = rows if sparse.issparse(rows) else rows[:, :count]
+        self.center = np.asarray(share @ numbers).ravel()
+        spread = weighted_spread(numbers, self.center, share)
+        self.spread = _spread(spread, self.center, len(weights), sparse.issparse(rows))
         self.frequencies = []
         for column, size in enumerate(self.sizes):
             codes = rows[:, count + column].astype(int)

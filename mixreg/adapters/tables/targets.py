@@ -20,6 +20,7 @@ import torch
 from scipy.special import log_expit, log_softmax
 from torch import Tensor
 
+from mixreg.adapters.tables.spreads import weighted_spread
 from mixreg.losses import BUILT_IN, Loss
 
 
@@ -146,7 +147,7 @@ class Numbers:
         y, share = y.reshape(len(y), -1), weights / weights.sum()
         self.outputs = y.shape[1]
         self.center = share @ y
-        spread = np.sqrt(share @ (y - self.center) ** 2)
+        spread = weighted_spread(y, self.center, share)
         rounding = 10 * np.finfo(np.float64).eps * np.abs(self.center) * np.sqrt(len(y))
         self.spread = np.where(spread > rounding, spread, 1.0)
 
