@@ -152,13 +152,12 @@ def when() -> str:
 def results() -> str:
     """How many claims are which, and the five that matter."""
     claims = _claims()
-    count = Counter(claim["verdict"] for claim in claims.values())
-    corrected = re.findall(r"^(\d+)\. \*\*", (ROOT / "docs" / "errata.md").read_text(encoding="utf-8"), re.MULTILINE)
+    count = Counter("corrected" if "corrected_by" in claim else claim["verdict"] for claim in claims.values())
     head = (
         f"`mixreg reproduce` makes every figure and table, with verdicts. Of {len(claims)} claims **{count[SUPPORTED]} "
-        f"are supported, {count[CONTRADICTED]} contradicted\nand {count[UNDECIDED]} undecided**, and "
-        f"{len(corrected)} statements [corrected](docs/errata.md) ([all of them](docs/results.md), "
-        "[report](results/report.html)):\n\n"
+        f"are supported, {count['corrected']} corrected,\n{count[CONTRADICTED]} contradicted and {count[UNDECIDED]} "
+        "undecided** ([all of them](docs/results.md), [errata](docs/errata.md)); the report, `results/report.html`, has\n"
+        "every figure and number. The five that matter:\n\n"
     )
     rows = [("claim", "verdict", "the first of its measurements"), ("---", "---", "---")]
     for name, words in FIVE.items():

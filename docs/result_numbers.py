@@ -71,9 +71,9 @@ def check_words(claims: Claims) -> None:
 
 def counts(claims: Claims) -> dict[str, str]:
     """How many claims are which, and how many of Table 1's ticks are supported."""
-    of_all = Counter(claim["verdict"] for claim in claims.values())
+    of_all = Counter("corrected" if "corrected_by" in claim else claim["verdict"] for claim in claims.values())
     ticks = [claim["verdict"] for claim in claims.values() if claim["source"] == "Table 1"]
-    found = {verdict: of_all[verdict] for verdict in (SUPPORTED, CONTRADICTED, UNDECIDED)}
+    found = {name: of_all[name] for name in (SUPPORTED, CONTRADICTED, UNDECIDED, "corrected")}
     found |= {"claims": len(claims), "ticks": len(ticks), "ticks_supported": ticks.count(SUPPORTED)}
     return {name: str(count) for name, count in found.items()}
 
