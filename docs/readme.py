@@ -156,8 +156,8 @@ def results() -> str:
     head = (
         f"`mixreg reproduce` makes every figure and table, with verdicts. Of {len(claims)} claims **{count[SUPPORTED]} "
         f"are supported, {count['corrected']} corrected,\n{count[CONTRADICTED]} contradicted and {count[UNDECIDED]} "
-        "undecided** ([all of them](docs/results.md), [errata](docs/errata.md)); the report, `results/report.html`, has\n"
-        "every figure and number. The five that matter:\n\n"
+        "undecided** ([all of them](docs/results.md), [errata](docs/errata.md)); the report, `results/report.html`,\n"
+        "has every figure and number. The five that matter:\n\n"
     )
     rows = [("claim", "verdict", "the first of its measurements"), ("---", "---", "---")]
     for name, words in FIVE.items():
