@@ -32,6 +32,7 @@ from torch import Tensor
 from mixreg._support.processes import sum_over_processes
 from mixreg.calibration.temperature import LARGEST, SMALLEST, minimising_scales
 from mixreg.prediction.held_out import SCALED_LOSSES, HeldOut, batches_of, outputs_of
+from mixreg.prediction.least import least_between
 
 if TYPE_CHECKING:
     from mixreg.prediction.family import RuleFamily
@@ -164,10 +165,7 @@ def fit_family(
             look(strength)
         upper = min(LARGEST_STRENGTH, model.largest_strength)
         if _changes_inputs(model):
-            from scipy.optimize import minimize_scalar
-
-            options = {"maxiter": PASSES - 2, "xatol": TOLERANCE}
-            minimize_scalar(look, bounds=(0.0, upper), method="bounded", options=options)
+            least_between(look, (0.0, upper), TOLERANCE, PASSES - 2)
         fit = _chosen(found, untempered, loss, model.y_mean.numel(), total)
     except BaseException:
         model.strength, model.temperature = before
