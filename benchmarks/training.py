@@ -6,15 +6,19 @@
 The loop (`naive`) has its images in memory as scaled floats with channels first, indexes them, mixes with one λ for
 each batch, adds two cross-entropies and steps by SGD with momentum; it counts nothing, logs nothing, tracks no means
 and saves nothing. `mixreg train` does all of that, with bytes for images; its evaluation on the test set, which the
-loop does not have, is left out. Both take turns within one run, without crops and flips; medians.
+loop does not have, is left out. Each has a process of its own, as the command keeps freed memory and a loop does not;
+they take turns within one run, without crops and flips; medians.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +28,7 @@ from rich.table import Table
 from timing import medians
 from torch.nn.functional import cross_entropy
 
+from mixreg._support.freed_memory import keep_freed_memory
 from mixreg.data import Dataset, Split
 from mixreg.models import build
 from mixreg.training import Config
@@ -77,15 +82,50 @@ def trained(images: np.ndarray, labels: np.ndarray, model: str, method: str, fol
     return epoch
 
 
-def compared(model: str, count: int, rounds: int, folder: Path) -> list[dict[str, str | int | float]]:
-    """One row for each method: seconds of an epoch of both, and their ratio."""
+def take_turns(name: str, model: str, method: str, count: int, threads: int, folder: Path, pipe: Connection) -> None:
+    """A contestant's process: an epoch for each word it is told, until the other end is closed."""
+    torch.set_num_threads(threads)
     random = np.random.default_rng(0)
     data = random.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8), random.integers(0, 10, count)
-    contestants: dict[str, Callable[[], object]] = {}
-    for method in METHODS:
-        contestants[f"naive {method}"] = naive(*data, model, method)
-        contestants[f"mixreg {method}"] = trained(*data, model, method, folder)
-    found = medians(contestants, rounds)
+    if name == "naive":
+        epoch = naive(*data, model, method)
+    else:
+        keep_freed_memory()
+        epoch = trained(*data, model, method, folder)
+    while pipe.recv():
+        epoch()
+        pipe.send(True)
+
+
+@contextmanager
+def process(*about: object) -> Iterator[Callable[[], object]]:
+    """Carries out one epoch of a contestant in its own process."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    child = context.Process(target=take_turns, args=(*about, there))
+    child.start()
+    there.close()
+
+    def epoch() -> object:
+        here.send(True)
+        return here.recv()
+
+    try:
+        yield epoch
+    finally:
+        here.send(False)
+        child.join()
+
+
+def compared(model: str, count: int, rounds: int, threads: int, folder: Path) -> list[dict[str, str | int | float]]:
+    """One row for each method: seconds of an epoch of both, and their ratio."""
+    with ExitStack() as stack:
+        contestants = {
+            f"{name} {method}": stack.enter_context(process(name, model, method, count, threads, folder))
+            for method in METHODS
+            for name in ("naive", "mixreg")
+        }
+        found = medians(contestants, rounds)
     return [
         {
             "model": model,
@@ -107,12 +147,11 @@ if __name__ == "__main__":
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    torch.set_num_threads(given.threads)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for model in given.models:
             for count in given.images:
-                rows += compared(model, count, given.rounds, Path(folder))
+                rows += compared(model, count, given.rounds, given.threads, Path(folder))
     table = Table("model", "images", "method", "naive, s", "mixreg train, s", "ratio", title=f"{given.threads} threads")
     for row in rows:
         table.add_row(*[f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()])

@@ -92,9 +92,11 @@ def train(
     config = _config(preset, settings, given_options)
     if temperature and config.holdout == 0:
         raise click.UsageError("--temperature needs data that is held out: give --holdout above 0.")
+    from mixreg._support.freed_memory import keep_freed_memory
     from mixreg.training.engine import Engine
     from mixreg.training.run import train as train_run
 
+    keep_freed_memory()
     count = int(devices) if devices.isdigit() else devices
     engine = Engine(accelerator, count, nodes, strategy, workers, compiles)
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mixreg._support.files import locked, write_bytes
+from mixreg._support.freed_memory import keep_freed_memory
 from mixreg.experiments.experiment import Kind
 from mixreg.experiments.provenance import cores, provenance
 from mixreg.experiments.store import Run
@@ -74,6 +75,7 @@ def carry_out(
     import torch
 
     torch.set_num_threads(threads)
+    keep_freed_memory()
     place = Path(folder)
     with locked(place / LOCK):
         on_begin()
