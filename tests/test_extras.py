@@ -79,7 +79,8 @@ def test_what_the_core_is() -> None:
     names = {"PIL": "pillow"}
     top = set()
     for path in (ROOT / "mixreg").rglob("*.py"):
-        if "adapters" in path.parts:
+        # Imported where somebody has what they adapt to, or draws.
+        if "adapters" in path.parts or path.name == "end_labels.py":
             continue
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.Import):

@@ -134,7 +134,8 @@ def test_the_table_has_the_sum_and_says_where_terms_do_not_exist() -> None:
     assert row["R1 alone"] == row["R3 alone"] == "–"
     assert "1/p" in table.note
     left, middle, right = terms.figure(Results(runs), sizes).axes
-    assert [len(axes.lines) for axes in (left, middle, right)] == [3, 3, 6]
+    # Three networks each; terms, which have a sign, beside a line at 0.
+    assert [len(axes.lines) for axes in (left, middle, right)] == [4, 4, 3]
 
 
 def test_confident_networks_leave_results_that_can_be_kept(tmp_path: Path) -> None:
