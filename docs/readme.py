@@ -57,7 +57,7 @@ def _of_part(part: Mapping[str, Any], digits: int, factor: float = 1) -> str:
 
 def _difference(mean: float, half_width: float, digits: int) -> str:
     """With a sign; a single run has no interval."""
-    width = "" if np.isnan(half_width) else f" ± {half_width:.{digits}f}"
+    width = " (one run)" if np.isnan(half_width) else f" ± {half_width:.{digits}f}"
     return f"{mean:+.{digits}f}{width}".replace("-", "−")
 
 
@@ -67,10 +67,10 @@ def example(folder: Path = EXAMPLE) -> str:
         return ""
     found = _json(folder / "summary.json")
     about = (
-        f"A ResNet-9 on {found['images']:,} images of CIFAR-10, {found['epochs']} epochs, no augmentation "
-        f"(`python examples/cifar10.py --seeds {found['seeds']}`).\n"
-        "*Rescaled* is the rule, which needs nothing but the means of the training data; *tempered* and *fitted* use\n"
-        "held-out images besides. Mean ± 95 % interval over seeds."
+        f"A ResNet-9, {found['epochs']} epochs, no augmentation: "
+        f"`python examples/cifar10.py --seeds {found['seeds']}`. *Rescaled* needs nothing but the\n"
+        "means of the training data; *tempered* and *fitted* use held-out images. "
+        "Mean ± 95 % interval over seeds."
     )
     picture = "![Reliability on CIFAR-10: ERM, Mixup, rescaled, fitted](results/cifar10/reliability.png)"
     return f"{picture}\n\n{about}\n\n{(folder / 'table.md').read_text(encoding='utf-8')}"
@@ -127,14 +127,13 @@ def when() -> str:
     rows = [
         ("a network that learns its training set by heart", "helps: the table above"),
         ("noisy labels", f"helps: {_of_part(flipped, 1, 100)} points of accuracy with 40 % flipped (LeNet)"),
-        ("held-out data at hand", "`fit`: never worse on it than plain, rescaled or temperature scaling"),
         (
             f"a network that underfits (LeNet, {epochs} epochs)",
             f"**hurts**: {_of_part(lost, 1, -100)} points of accuracy; train longer first",
         ),
         (
             "strong corruption (severity 5, α = 1)",
-            f"Mixup helps, the rule **hurts**: {corrupted['accuracy']} points, {corrupted['loss']} cross-entropy",
+            f"the rule **hurts**: {corrupted['accuracy']} points of accuracy, cross-entropy {corrupted['loss']}",
         ),
         (
             f"clean tables ({tables} datasets, α = 1)",
@@ -157,7 +156,7 @@ def results() -> str:
         f"`mixreg reproduce` makes every figure and table, with verdicts. Of {len(claims)} claims **{count[SUPPORTED]} "
         f"are supported, {count['corrected']} corrected,\n{count[CONTRADICTED]} contradicted and {count[UNDECIDED]} "
         "undecided** ([all of them](docs/results.md), [errata](docs/errata.md)); the report, `results/report.html`,\n"
-        "has every figure and number. The five that matter:\n\n"
+        "has every figure and number, and `mixreg verify` checks every theorem, lemma and corollary as a number.\n\n"
     )
     rows = [("claim", "verdict", "the first of its measurements"), ("---", "---", "---")]
     for name, words in FIVE.items():

@@ -35,10 +35,13 @@ _SOURCE = "advice of Mixup's first author"
 def sizes_at(scale: str) -> dict[str, Any]:
     """CIFAR-10 where it is at hand, digits as pictures where it is not (and always for a smoke test)."""
     sizes: dict[str, Any] = {"alpha": 1.0, "model": "lenet", "lr": 0.01}
-    if scale == "smoke" or not is_at_hand("cifar10"):
-        lengths = [1.0, 2.0] if scale == "smoke" else [2.0, 5.0, 10.0, 20.0, 40.0]
-        return sizes | {"data": "digits-32", "lengths": lengths, "repetitions": 2 if scale == "smoke" else 5}
-    return sizes | {"data": "cifar10", "lengths": [2.0, 5.0, 10.0, 20.0], "repetitions": 10 if scale == "paper" else 3}
+    cifar = sizes | {"data": "cifar10", "lengths": [2.0, 5.0, 10.0, 20.0]}
+    if scale == "paper":
+        return cifar | {"repetitions": 10}
+    if scale == "laptop" and is_at_hand("cifar10"):
+        return cifar | {"repetitions": 3}
+    lengths = [1.0, 2.0] if scale == "smoke" else [2.0, 5.0, 10.0, 20.0, 40.0]
+    return sizes | {"data": "digits-32", "lengths": lengths, "repetitions": 2 if scale == "smoke" else 5}
 
 
 def runs(sizes: Sizes) -> list[Run]:
