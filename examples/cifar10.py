@@ -11,6 +11,7 @@ and seconds), table.md, summary.json and reliability.png to out/cifar10. `exampl
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,11 @@ def run_of(method: str, seed: int, options: argparse.Namespace) -> Run:
         "seed": seed,
     }
     return Run("training", {"config": config, "rescale": [1.0], "fit": True, "evaluate_every": options.epochs})
+
+
+def asked(options: argparse.Namespace) -> list[Run]:
+    """All runs, one seed after another."""
+    return [run_of(method, seed, options) for seed in range(options.seeds) for method in METHODS]
 
 
 def carry_out(runs: list[Run], store: Store, options: argparse.Namespace) -> None:
@@ -164,16 +170,19 @@ def parsed() -> argparse.Namespace:
     for name in ("seeds", "images", "epochs", "workers", "threads"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1, got {getattr(options, name)}")
-    lacking = missing_for_training([options.data])
-    if lacking:
-        parser.error("; ".join(lacking))
+    path = options.out / "results.json"
+    stored = {record["key"] for record in json.loads(path.read_text(encoding="utf-8"))} if path.exists() else set()
+    if any(run.key not in stored for run in asked(options)):
+        lacking = missing_for_training([options.data])
+        if lacking:
+            parser.error("; ".join(lacking))
     return options
 
 
 def main() -> None:
     """Train what is missing, print the table, draw the diagrams."""
     options = parsed()
-    runs = [run_of(method, seed, options) for seed in range(options.seeds) for method in METHODS]
+    runs = asked(options)
     store = Store(options.out / "results.sqlite")
     if (options.out / "results.json").exists():
         store.read_json(options.out / "results.json")
