@@ -40,10 +40,17 @@ if __name__ == "__main__":
 """
 
 
+def _heed_interrupts() -> None:
+    """A shell lets what it starts in the background ignore them, these tests among it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def assert_alike(arguments: list[str], folder: Path) -> None:
     env = {key: value for key, value in os.environ.items() if key != "HOME"} | {"SEEN": "å"}
     command = [sys.executable, *preloaded.WARNINGS, *arguments]
-    expected = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    expected = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, check=False, preexec_fn=_heed_interrupts
+    )
     found = preloaded.run(arguments, folder, env)
     assert (found.returncode, found.stdout) == (expected.returncode, expected.stdout)
     # Tracebacks begin elsewhere and end alike.
