@@ -1,8 +1,8 @@
 """Memory that is freed stays with the process, for a process that does nothing but train.
 
 A step allocates its activations and gradients and frees them, a few megabytes each. glibc hands such blocks back to the
-system, and the next step takes a page fault for every 4 kB of them: an eighth of the step of a small convolutional
-network. Told to keep them, it gives the next step the memory of the last one. A process holds on to the most it ever
+system, and the next step takes a page fault for every 4 kB of them (`tests/test_freed_memory.py` counts them). Told to
+keep them, it gives the next step the memory of the last one. A process holds on to the most it ever
 had, so this is for commands and their workers, not for whoever imports the package.
 """
 
