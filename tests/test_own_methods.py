@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import preloaded
 import pytest
 import runs
@@ -24,6 +25,7 @@ from mixreg.methods.method import Augmentation
 from mixreg.training import Config
 from mixreg.training.batches import Batch
 from mixreg.training.step import Step, draw_rows
+from mixreg.training.trained import load_trained
 
 OWN = '''
 """Every image is replaced by the mean of itself and a partner, labels likewise."""
@@ -91,7 +93,6 @@ def test_a_method_of_your_own_is_trained_killed_resumed_and_evaluated_with_its_o
     assert rows["rescaled"]["cross_entropy"] == pytest.approx(metrics["rescaled"]["cross_entropy"], rel=1e-6)
     # By hand: shrink by 0.75, stretch back.
     from mixreg.data import digits
-    from mixreg.training.trained import load_trained
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(own)
@@ -255,3 +256,47 @@ def test_options_of_all_kinds_resume(own: Path) -> None:
     for wrong in (2.5, True, "3"):
         with pytest.raises(TypeError, match="epochs must be an integer, got"):
             Config(epochs=wrong)
+
+
+BALANCED = '''
+from mixreg import Mixup
+
+
+class Balanced(Mixup):
+    """Mixup with partners of all classes alike."""
+
+    name = "balanced"
+    about = "Mixup with partners of all classes alike"
+
+    def __init__(self, alpha=1.0, num_classes=None):
+        super().__init__(alpha, num_classes, partners="balanced")
+'''
+
+
+def test_balanced_partners_of_your_own_class_have_their_rule_in_the_run_s_file(tmp_path: Path) -> None:
+    (tmp_path / "own_balanced.py").write_text(BALANCED)
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [200, 40, 10])
+    x = (rng.normal(size=(250, 4)) + 3 * y[:, None]).astype(np.float32)
+    np.savez(tmp_path / "rare.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    chosen = ["--data", "rare.npz", "--method", "own_balanced:Balanced", "--holdout", "0", "--label-smoothing", "0.3"]
+    for out, epochs in (("two", "2"), ("four", "4")):
+        done = mixreg(tmp_path, "train", *chosen, "--epochs", epochs, "--out", out, "--checkpoint-seconds", "0")
+        assert done.returncode == 0, done.stderr
+    class_means = np.stack([x[y == k].mean(0) for k in range(3)])
+    for out in ("two", "four"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(tmp_path)
+            patch.delitem(sys.modules, "own_balanced", raising=False)
+            trained = load_trained(tmp_path / out, method="own_balanced:Balanced")
+        model = trained.with_rule("rescaled")
+        mean = trained.preparation.prepared(torch.from_numpy(class_means.mean(0, keepdims=True)))[0]
+        torch.testing.assert_close(model.x_mean, mean, rtol=1e-4, atol=1e-4)
+        # Smoothing towards the uniform label leaves a uniform mean what it is.
+        torch.testing.assert_close(model.y_mean, torch.full((3,), 1 / 3))
+        assert not torch.allclose(trained.moments.y_mean.float(), torch.full((3,), 1 / 3), atol=0.1)
+        evaluated = mixreg(tmp_path, "evaluate", out, "--method", "own_balanced:Balanced", "--json")
+        assert evaluated.returncode == 0, evaluated.stderr
+        rows = {row["model"]: row for row in json.loads(evaluated.stdout)}
+        metrics = json.loads((tmp_path / out / "metrics.json").read_text())
+        assert rows["rescaled"]["cross_entropy"] == pytest.approx(metrics["rescaled"]["cross_entropy"], rel=1e-6)

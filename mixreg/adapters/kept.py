@@ -25,7 +25,6 @@ from mixreg.adapters.ruled import Ruled
 from mixreg.methods import load_method
 from mixreg.methods.manifold import ManifoldMixup
 from mixreg.methods.method import Method
-from mixreg.methods.partners import BalancedPartners
 from mixreg.prediction.family import RuleFamily
 from mixreg.prediction.fitting import FamilyFit, as_temperature
 from mixreg.prediction.rescaled import Rescaled
@@ -64,7 +63,7 @@ class KeptMethod:
 
     def _forget(self) -> None:
         known = getattr(self._chosen, "num_classes", None)
-        is_balanced = isinstance(getattr(self._chosen, "partners", None), BalancedPartners) and known is not None
+        is_balanced = isinstance(self._chosen, Method) and self._chosen.needs_class_means and known is not None
         self.moments = DataMoments(known, by_class=True if is_balanced else None)
         # What one of each of several targets looks like.
         self._targets: Any = None

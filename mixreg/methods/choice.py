@@ -97,6 +97,11 @@ class Choice(Recipe, Augmentation):
         return found
 
     @property
+    def needs_class_means(self) -> bool:
+        """Whether one of its methods does."""
+        return any(method.needs_class_means for method in self.methods)
+
+    @property
     def alpha(self) -> float:
         """That of the first method; each has its own."""
         return self.methods[0].alpha

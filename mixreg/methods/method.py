@@ -103,6 +103,11 @@ class Method(Random):
         """The prediction rule: what `shown` keeps of a sample on average; None where it is not one map."""
         return None
 
+    @property
+    def needs_class_means(self) -> bool:
+        """Whether its rule asks for `moments.balanced_means()`."""
+        return False
+
     def extended(self, net: nn.Module) -> nn.Module:
         """What is trained: the network, with what the method learns beside it."""
         return net

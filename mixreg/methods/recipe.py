@@ -16,7 +16,7 @@ from mixreg._support.structure import leaves, rebuild
 from mixreg.losses.target_trees import part_tree, value_tree
 from mixreg.losses.targets import is_class_index
 from mixreg.methods.method import Method
-from mixreg.methods.partners import UniformPartners, draw_partners, partner_means, resolve_partners
+from mixreg.methods.partners import BalancedPartners, UniformPartners, draw_partners, partner_means, resolve_partners
 from mixreg.prediction.rule import Rule
 from mixreg.regularisers.label_smoothing import smooth_uniformly
 from mixreg.theory.moments import DataMoments
@@ -69,6 +69,11 @@ class Recipe(Method):
     @partners.setter
     def partners(self, partners: Any) -> None:
         self._partners = resolve_partners(partners)
+
+    @property
+    def needs_class_means(self) -> bool:
+        """Whether partners are drawn balanced over classes."""
+        return isinstance(self._partners, BalancedPartners)
 
     def _drawn_partners(self, y: Any, generator: Generator | None) -> Tensor | None:
         """n partners; None for a random permutation. y: as it was given."""

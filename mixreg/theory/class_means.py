@@ -28,15 +28,20 @@ class ClassMeans:
     Args:
         num_classes: c; None if targets are not labels.
         is_kept: whether to keep them; by default where they are few numbers.
-        sums: c × d and counts: c, of what was seen so far.
+        seen: sums, c × d, and counts, c, of what was seen so far.
+        known: m_x, of a sample's shape, and m_y, c, where nothing but these is known and nothing can be joined to them.
     """
 
     def __init__(
-        self, num_classes: int | None = None, is_kept: bool | None = None, seen: tuple[Tensor, Tensor] | None = None
+        self,
+        num_classes: int | None = None,
+        is_kept: bool | None = None,
+        seen: tuple[Tensor, Tensor] | None = None,
+        known: Sequence[Tensor] | None = None,
     ) -> None:
         if is_kept and num_classes is None:
             raise ValueError("means of every class need num_classes")
-        self.num_classes, self.is_kept, self.seen = num_classes, is_kept, seen
+        self.num_classes, self.is_kept, self.seen, self.known = num_classes, is_kept, seen, known
 
     def with_batch(self, parts: Sequence[Tensor], labels: Tensor, weights: Tensor | None = None) -> ClassMeans:
         """With a batch; parts: n × … each, labels: n class indices (with others none are kept), weights: n."""
@@ -86,6 +91,8 @@ class ClassMeans:
 
     def balanced(self) -> Tensor:
         """m_x and m_y in one vector (d + c): each class that was seen counts alike."""
+        if self.known is not None:
+            return torch.cat([mean.reshape(-1).double() for mean in self.known])
         if self.seen is None:
             raise ValueError(
                 "balanced partners need the means of every class: take integer labels in with "

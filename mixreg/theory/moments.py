@@ -104,13 +104,16 @@ class DataMoments:
 
     @classmethod
     def from_means(
-        cls, x_mean: Tensor, y_mean: Tensor, num_classes: int | None = None, count: float = 1
+        cls, x_mean: Tensor, y_mean: Tensor, num_classes: int | None = None, count: float = 1, balanced: Any = None
     ) -> DataMoments:
-        """Moments without covariances from means known otherwise; x_mean, y_mean: of one sample's shape."""
+        """Moments without covariances from means of one sample's shape; balanced: what `balanced_means` gave."""
         moments, one = cls(num_classes, by_class=False), cls()
         one.update(x_mean.unsqueeze(0).double(), y_mean.unsqueeze(0).double())
         one.num_classes, one.count = num_classes, count
-        return moments.merge(one)
+        moments.merge(one)
+        if balanced is not None:
+            moments._classes = ClassMeans(num_classes, False, known=balanced)
+        return moments
 
     def update(self, x: Any, y: Tensor, weights: Tensor | None = None) -> None:
         """Take in one batch; x: n × … floating point (or a tree of such), y: n × … as `Mixup` takes it, weights: n."""

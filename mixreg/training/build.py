@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -103,3 +103,21 @@ def smoothed_mean(y_mean: Tensor, config: Config) -> Tensor:
     if not config.label_smoothing:
         return y_mean
     return smooth_uniformly(y_mean.unsqueeze(0), len(y_mean), config.label_smoothing).squeeze(0)
+
+
+# Means that a run's file keeps for partners that are drawn balanced over classes.
+_BALANCED_MEANS = ("balanced_x_mean", "balanced_y_mean")
+
+
+def balanced_means(seen: DataMoments, config: Config) -> dict[str, Tensor]:
+    """The means of balanced partners as a run keeps them, of labels as its method sees them."""
+    x_mean, y_mean = seen.balanced_means()
+    return dict(zip(_BALANCED_MEANS, (x_mean.float(), smoothed_mean(y_mean, config).float()), strict=True))
+
+
+def kept_moments(means: Mapping[str, Tensor], num_classes: int) -> DataMoments:
+    """Moments from the means that a run kept: x̄, ȳ and those of balanced partners, if it has any."""
+    balanced = tuple(means[name] for name in _BALANCED_MEANS if name in means)
+    return DataMoments.from_means(
+        means["x_mean"], means["y_mean"], num_classes, balanced=balanced if len(balanced) == 2 else None
+    )

@@ -23,7 +23,7 @@ from mixreg.methods.erm import EmpiricalRisk
 from mixreg.methods.method import Method
 from mixreg.theory.moments import DataMoments
 from mixreg.training.batches import Batch, Batches
-from mixreg.training.build import build_optimizer, build_parseval, smoothed_mean
+from mixreg.training.build import balanced_means, build_optimizer, build_parseval, kept_moments, smoothed_mean
 from mixreg.training.checkpoint import CheckpointError, flat_state, restore_state
 from mixreg.training.config import Config
 from mixreg.training.held_out_fit import Again, HeldOutFit, fit_on
@@ -75,7 +75,7 @@ class Trainer:
         self.plain.loss = method.loss
         self.average = WeightAverage(self.trained, config.ema) if config.ema else None
         self.best = BestWeights(config.patience) if config.patience else None
-        self.state = RunState(0, 0, DataMoments(batches.num_classes, by_class=False))
+        self.state = RunState(0, 0, DataMoments(batches.num_classes, by_class=method.needs_class_means))
         self._generator = torch.Generator()
         # Raises where the run's folder is no longer its own; asked before anything is written.
         self.require_place: Callable[[], None] = lambda: None
@@ -239,6 +239,8 @@ class Trainer:
         share_buffers(self.trained)
         seen = self._joined_moments()
         means = {"x_mean": seen.x_mean.float(), "y_mean": smoothed_mean(seen.y_mean, self.config).float()}
+        if self.method.needs_class_means:
+            means |= balanced_means(seen, self.config)
         weight = next(self.net.parameters())
         shown = (
             (b.x[b.own].to(weight.device, weight.dtype), b.y[b.own])
@@ -288,7 +290,7 @@ class Trainer:
     def _with_rule(self, predictor: Callable[..., nn.Module], means: dict[str, Tensor] | None = None) -> nn.Module:
         """What `predictor` makes of the network and the means (by default, of what it has seen so far)."""
         means = self.means() if means is None else means
-        moments = DataMoments.from_means(means["x_mean"], means["y_mean"], self.batches.num_classes)
+        moments = kept_moments(means, self.batches.num_classes)
         weight = next(self.net.parameters())
         return predictor(self.net, moments, means).to(weight.device, weight.dtype)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -16,7 +17,7 @@ from mixreg.methods.method import Method
 from mixreg.models import MODELS
 from mixreg.theory.moments import DataMoments
 from mixreg.training.batches import Batches, Pixels, Preparation
-from mixreg.training.build import build_method, build_network
+from mixreg.training.build import build_method, build_network, kept_moments
 from mixreg.training.checkpoint import CheckpointError
 from mixreg.training.config import Config
 from mixreg.training.held_out_fit import FITTED, PLAIN, RESCALED, RULES, HeldOutFit, placed
@@ -94,7 +95,7 @@ class Trained:
         """What tables call so."""
         return self.with_table_rule()
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Of one input, as the network takes it."""
         return tuple(self.moments.x_mean.shape)
@@ -158,7 +159,7 @@ def load_trained(folder: Path, model: str | None = None, method: str | None = No
     try:
         config = _with_own_code(Config.from_json(record["config"]), model, method)
         width = len(tensors["y_mean"])
-        moments = DataMoments.from_means(tensors["x_mean"], tensors["y_mean"], width)
+        moments = kept_moments(tensors, width)
         net = build_network(config, tuple(tensors["x_mean"].shape), width)
         targets = Targets(record.get("task", CLASSES), width, _scaling(tensors, "target"))
         used = build_method(replace(config, label_smoothing=0.0), net, width, lambda: moments, targets.loss)
