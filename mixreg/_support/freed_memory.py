@@ -1,4 +1,4 @@
-"""Memory that is freed stays with the process, for a process that does nothing but train.
+"""Memory that is freed stays with the process, for a process that does nothing but train or predict.
 
 A step allocates its activations and gradients and frees them, a few megabytes each. glibc hands such blocks back to the
 system, and the next step takes a page fault for every 4 kB of them (`tests/test_freed_memory.py` counts them). Told to

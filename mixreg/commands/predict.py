@@ -49,6 +49,7 @@ def predict(
       mixreg predict runs/animals photos/ more/cat.jpg --out predictions.json
       mixreg predict runs/iris flowers.csv --rule plain
     """
+    from mixreg._support.freed_memory import keep_freed_memory
     from mixreg.commands.evaluate import require_device
     from mixreg.data.unlabelled import parts_of, sources
     from mixreg.evaluation.predictions import Writer, format_of, predicted
@@ -57,6 +58,7 @@ def predict(
     require_device(device)
     if out is not None and any(path.resolve() == out.resolve() for path in files):
         raise click.UsageError(f"--out {out} is one of the files to read.")
+    keep_freed_memory()
     kind = "csv" if out is None else format_of(out)
     finished = open_run(run, rule, held_out, model, method, device)
     trained, paths = finished.trained, sources(files)

@@ -27,7 +27,7 @@ from mixreg.data.tables import chunks_of, matrix
 
 # Arrays of an .npz that hold inputs, the first that is there.
 ARRAYS = ("x", "x_test")
-ROWS = 1 << 13
+ROWS = 1 << 14
 # Bytes of one part at the most, but for a single row.
 BYTES = 1 << 26
 

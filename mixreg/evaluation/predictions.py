@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -60,13 +60,17 @@ class Writer:
         return _csv([self.columns]) if self.format == "csv" else b""
 
     def text(self, part: Part, outputs: Tensor) -> Callable[[], bytes]:
-        """What makes the rows of a part: all but the text itself is computed by now."""
+        """What makes the rows of a part, wherever it is called: the network can go on in the meantime."""
         is_plain = self.run.trained.targets.task == CLASSES and not self.probabilities
         if self.format == "csv" and is_plain and isinstance(part.names, range):
-            decided, p = self.run.decided_classes(outputs)
-            return partial(_numbered, part.names, self._quoted, decided.numpy(), p.numpy())
+            return partial(self._numbered, part.names, outputs)
         cells = [map(str, part.names), *self._cells(outputs)]
         return partial(self._rows, cells)
+
+    def _numbered(self, names: range, outputs: Tensor) -> bytes:
+        """What most files hold: number, class and probability."""
+        decided, p = self.run.decided_classes(outputs)
+        return joined([whole_numbers(np.arange(names.start, names.stop)), texts(self._quoted, decided), fractions(p)])
 
     def _rows(self, cells: list[Any]) -> bytes:
         rows = zip(*cells, strict=True)
@@ -92,16 +96,11 @@ class Writer:
         if task == CLASSES:
             names, (decided, p) = run.classes, run.decided_classes(outputs)
             yield [names[k] for k in decided.tolist()]
-            yield joined([fractions(p.numpy())]).decode().split()
+            yield joined([fractions(p)]).decode().split()
         else:
             yield from (_texts(column) for column in run.decisions(outputs).unbind(1))
         if self.probabilities:
             yield from (_texts(column) for column in run.probabilities(outputs).unbind(1))
-
-
-def _numbered(names: range, quoted: Sequence[str], decided: np.ndarray, p: np.ndarray) -> bytes:
-    """What most files hold: number, class and probability."""
-    return joined([whole_numbers(np.arange(names.start, names.stop)), texts(quoted, decided), fractions(p)])
 
 
 def _csv(rows: Iterable[Iterable[Any]]) -> bytes:

@@ -151,10 +151,14 @@ class FinishedRun:
         return (outputs > 0).long() if task == LABELS else outputs
 
     @staticmethod
-    def decided_classes(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    def decided_classes(outputs: Tensor) -> tuple[np.ndarray, np.ndarray]:
         """Of logits, n × c, the class that is decided for and its probability, each n: exp(0) / Σ exp(u − max u)."""
-        largest, decided = outputs.max(1, keepdim=True)
-        return decided.squeeze(1), (outputs - largest).exp_().sum(1).reciprocal_()
+        # With few classes NumPy takes half of PyTorch's time, and a product with ones a third of a sum's.
+        logits = outputs.numpy()
+        decided = logits.argmax(1)
+        odds = logits - np.take_along_axis(logits, decided[:, None], 1)
+        np.exp(odds, out=odds)
+        return decided, 1 / (odds @ np.ones(odds.shape[1], odds.dtype))
 
     def __repr__(self) -> str:
         config = self.config
