@@ -43,6 +43,29 @@ def test_weights_are_repetitions_and_the_order_of_samples_does_not_matter(kind) 
     np.testing.assert_allclose(found, np.average(inputs, axis=0, weights=times), atol=1e-6)
 
 
+def test_weights_of_hidden_means() -> None:
+    x, y = IRIS
+    times = np.random.default_rng(0).integers(0, 4, len(x))
+    weighted = MixupClassifier(method="manifold", epochs=3, random_state=0).fit(x, y, sample_weight=times)
+    repeated = MixupClassifier(method="manifold", epochs=3, random_state=0)
+    repeated.fit(np.repeat(x, times, 0), np.repeat(y, times))
+    np.testing.assert_array_equal(weighted.predict_proba(x), repeated.predict_proba(x))
+    # By hand: what goes into each layer, over samples that are written down as often as they weigh.
+    seen: dict[str, torch.Tensor] = {}
+    for layer in (model := weighted.rescaled_).layers:
+        hook = lambda module, given, layer=layer: seen.__setitem__(layer, given[0])  # noqa: E731
+        weighted.module_.get_submodule(layer).register_forward_pre_hook(hook)
+    center = np.average(x, axis=0, weights=times)
+    inputs = (x - center) / np.sqrt(np.average((x - center) ** 2, axis=0, weights=times))
+    with torch.no_grad():
+        weighted.module_(torch.from_numpy(inputs).float())
+    assert len(seen) == len(model.layers) > 1
+    for layer, hidden in seen.items():
+        mean = np.average(hidden.numpy(), axis=0, weights=times)
+        np.testing.assert_allclose(model._means()[f"x[{layer!r}]"].numpy(), mean, atol=1e-5)
+        assert layer == "" or np.abs(hidden.numpy().mean(0) - mean).max() > 0.01
+
+
 def test_class_weight_moves_predictions_to_the_rare_class() -> None:
     rng = np.random.default_rng(0)
     x = np.vstack([rng.normal(0, 1, (300, 2)), rng.normal(1, 1, (30, 2))])

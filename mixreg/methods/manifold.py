@@ -182,7 +182,7 @@ class ManifoldMixup(Recipe, Comparing):
         """Mixup's, where it mixes the input; at hidden layers there is none on inputs (see `predictor`)."""
         return Rule.of_mixup(self.alpha, moments.x_mean, moments.y_mean) if self.layers == [INPUT] else None
 
-    def further_means(self, net: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+    def further_means(self, net: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> dict[str, Tensor]:
         """h̄ of every layer."""
         found = hidden_means(net, self.choose_layers(net), batches, across_processes=world_size() > 1)
         return {_HIDDEN + layer: mean for layer, mean in found.items()}

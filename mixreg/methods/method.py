@@ -112,8 +112,13 @@ class Method(Random):
         """What is trained: the network, with what the method learns beside it."""
         return net
 
-    def further_means(self, net: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
-        """Means that its predictor needs besides x̄ and ȳ, over this process's share of training batches."""
+    def further_means(self, net: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> dict[str, Tensor]:
+        """Means that its predictor needs besides x̄ and ȳ, over this process's share of training batches.
+
+        Args:
+            net: the trained network.
+            batches: of (x, y) or (x, y, weights), n weights of samples.
+        """
         return {}
 
     def predictor(self, net: nn.Module, moments: DataMoments, further: Mapping[str, Tensor] | None = None) -> nn.Module:

@@ -32,20 +32,21 @@ from mixreg.theory.moments import DataMoments
 def hidden_means(
     net: nn.Module, layers: Sequence[str], loader: Iterable[Any], across_processes: bool = False
 ) -> dict[str, Tensor]:
-    """h̄ of what goes into each layer, over batches (x, y) of training data, in evaluation mode.
+    """h̄ of what goes into each layer, over batches of training data, in evaluation mode.
 
     Args:
         net: the network.
         layers: their names; "" is the network itself.
-        loader: of (x, y).
+        loader: of (x, y) or (x, y, weights), n weights of samples.
         across_processes: whether every process calls this with its own share of the data.
     """
     found = {layer: DataMoments() for layer in layers}
     net = unwrapped(net)
+    weights: Tensor | None = None
 
     def taking(layer: str) -> Callable[[Tensor], Tensor]:
         def take(hidden: Tensor) -> Tensor:
-            found[layer].update(hidden, hidden.new_zeros(len(hidden), 1))
+            found[layer].update(hidden, hidden.new_zeros(len(hidden), 1), weights)
             return hidden
 
         return take
@@ -53,7 +54,8 @@ def hidden_means(
     with evaluating(net), ExitStack() as stack:
         for layer in found:
             stack.enter_context(changing_input(net, layer, taking(layer)))
-        for x, _ in loader:
+        for x, _, *given in loader:
+            (weights,) = given or [None]
             net(x)
     if across_processes:
         for moments in found.values():

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mixreg._support.random import stream, stream_seed
 from mixreg.adapters.tables.columns import Columns
@@ -101,8 +102,7 @@ def predictor_of(settings: Settings, method: Method, net: nn.Module, data: Data,
     """The network with the rule that belongs to it, or with none if predictions are to be plain."""
     if settings.rule == "plain":
         return Rescaled(net, rule=Rule(1.0, 1.0, moments.x_mean, moments.y_mean)).eval()
-    index = torch.arange(len(data.inputs)).split(4096)
-    further = method.further_means(net, ((data.inputs.take(part), data.targets[part]) for part in index))
+    further = method.further_means(net, _weighted_batches(data))
     predictor = method.predictor(net, moments, further).eval()
     if not isinstance(predictor, RuleFamily):
         raise TypeError(f"{type(method).__name__} predicts without a rule: give rule='plain'")
@@ -112,10 +112,16 @@ def predictor_of(settings: Settings, method: Method, net: nn.Module, data: Data,
 def moments_of(data: Data, moments: DataMoments | None = None) -> DataMoments:
     """Weighted x̄ and ȳ, joined to those of earlier data."""
     found = moments or DataMoments()
+    for batch in _weighted_batches(data):
+        found.update(*batch)
+    return found
+
+
+def _weighted_batches(data: Data) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """All samples, in batches of inputs, targets and weights."""
     for part in torch.arange(len(data.inputs)).split(4096):
         weights = torch.from_numpy(data.weights[part.numpy()]).to(data.targets.device)
-        found.update(data.inputs.take(part), data.targets[part], weights)
-    return found
+        yield data.inputs.take(part), data.targets[part], weights
 
 
 def fit_table(
