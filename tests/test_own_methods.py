@@ -273,13 +273,19 @@ class Balanced(Mixup):
 '''
 
 
-def test_balanced_partners_of_your_own_class_have_their_rule_in_the_run_s_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "method",
+    [["own_balanced:Balanced"], *([name, "--partners", "balanced"] for name in ("mixup", "regmixup", "mixupe"))],
+    ids=lambda method: method[0],
+)
+def test_balanced_partners_have_their_rule_in_the_run_s_file(tmp_path: Path, method: list[str]) -> None:
     (tmp_path / "own_balanced.py").write_text(BALANCED)
+    own = method[0] if ":" in method[0] else None
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], [200, 40, 10])
     x = (rng.normal(size=(250, 4)) + 3 * y[:, None]).astype(np.float32)
     np.savez(tmp_path / "rare.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    chosen = ["--data", "rare.npz", "--method", "own_balanced:Balanced", "--holdout", "0", "--label-smoothing", "0.3"]
+    chosen = ["--data", "rare.npz", "--method", *method, "--holdout", "0", "--label-smoothing", "0.3"]
     for out, epochs in (("two", "2"), ("four", "4")):
         done = mixreg(tmp_path, "train", *chosen, "--epochs", epochs, "--out", out, "--checkpoint-seconds", "0")
         assert done.returncode == 0, done.stderr
@@ -288,14 +294,14 @@ def test_balanced_partners_of_your_own_class_have_their_rule_in_the_run_s_file(t
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(tmp_path)
             patch.delitem(sys.modules, "own_balanced", raising=False)
-            trained = load_trained(tmp_path / out, method="own_balanced:Balanced")
+            trained = load_trained(tmp_path / out, method=own)
         model = trained.with_rule("rescaled")
         mean = trained.preparation.prepared(torch.from_numpy(class_means.mean(0, keepdims=True)))[0]
         torch.testing.assert_close(model.x_mean, mean, rtol=1e-4, atol=1e-4)
         # Smoothing towards the uniform label leaves a uniform mean what it is.
         torch.testing.assert_close(model.y_mean, torch.full((3,), 1 / 3))
         assert not torch.allclose(trained.moments.y_mean.float(), torch.full((3,), 1 / 3), atol=0.1)
-        evaluated = mixreg(tmp_path, "evaluate", out, "--method", "own_balanced:Balanced", "--json")
+        evaluated = mixreg(tmp_path, "evaluate", out, *(["--method", own] if own else []), "--json")
         assert evaluated.returncode == 0, evaluated.stderr
         rows = {row["model"]: row for row in json.loads(evaluated.stdout)}
         metrics = json.loads((tmp_path / out / "metrics.json").read_text())

@@ -40,8 +40,8 @@ class Mixup(Recipe, WithMixupRule, Augmentation):
         inplace: overwrite the tensors of x. Targets are small and always fresh.
         probability: that a sample is mixed (or the whole batch, if not `per_sample`), in [0, 1].
         label_smoothing: ε in [0, 1) of a smoothing towards the uniform label, before mixing.
-        partners: "uniform", "balanced" over classes, `SimilarTargets(bandwidth)`, or a callable (y, generator) that
-            gives the partner of each sample.
+        partners: "uniform" or "balanced" over classes,
+            or `SimilarTargets(bandwidth)`, or a callable (y, generator) that gives the partner of each.
         ignore_index: the class index (255, −100) that has no part in the loss: all its soft labels are 0.
         inputs: where a batch that is no pair holds x, a key or several; y is at `targets`.
         targets: the same of y.
@@ -49,7 +49,7 @@ class Mixup(Recipe, WithMixupRule, Augmentation):
 
     name = "mixup"
     about = "Mixup (Zhang et al., 2018)"
-    options = ("probability", "per_sample")
+    options = ("probability", "per_sample", "partners")
     takes_trees = True
 
     def __init__(

@@ -44,12 +44,13 @@ class MixupE(Recipe, WithMixupRule, Criterion):
         loss: a name or a differentiable callable on one sample.
         generator: random number generator; by default PyTorch's global one.
         probability: that a sample is mixed, in [0, 1].
-        partners: "uniform", "balanced" over classes, or a callable (y, generator) that gives the partner of each.
+        partners: "uniform" or "balanced" over classes,
+            or a callable (y, generator) that gives the partner of each.
     """
 
     name = "mixupe"
     about = "Mixup with its slope towards the mean held near 0 (Zou et al., 2023)"
-    options = ("weight", "probability")
+    options = ("weight", "probability", "partners")
 
     def __init__(
         self,

@@ -33,12 +33,13 @@ class RegMixup(Recipe, WithMixupRule, Criterion):
         loss: a name or a callable on one sample.
         generator: random number generator; by default PyTorch's global one.
         probability: that a sample of the mixed part is mixed, in [0, 1].
-        partners: "uniform", "balanced" over classes, or a callable (y, generator) that gives the partner of each.
+        partners: "uniform" or "balanced" over classes,
+            or a callable (y, generator) that gives the partner of each.
     """
 
     name = "regmixup"
     about = "Mixup beside the plain loss, usually α = 10 (Pinto et al., 2022)"
-    options = ("weight", "probability")
+    options = ("weight", "probability", "partners")
 
     def __init__(
         self,
