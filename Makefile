@@ -37,6 +37,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/risk.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/sweeps.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/moons.py
 	$(BIN)/python benchmarks/data.py

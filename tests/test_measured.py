@@ -49,3 +49,13 @@ def test_the_fitted_rule() -> None:
         text = strengths.join(f"{seed['strength']:.2f}" for seed in found["runs"][method])
         assert text in GUIDE
     assert max(seed["passes"] for seeds in found["runs"].values() for seed in seeds) <= 12
+
+
+def test_a_run_for_each_core() -> None:
+    found = measured("sweeps")["found"]
+    page = " ".join((ROOT / "docs" / "reproduction.md").read_text().split())
+    first, *others = (f"{ratio:.2f}" for ratio in found.values())
+    assert f"take {first} of the time of one after the other" in page
+    assert all(f"{ratio} for `{model}`" in page for model, ratio in zip(list(found)[1:], others, strict=True))
+    # "quicker", which the default follows
+    assert max(found.values()) < 1
