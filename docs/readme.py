@@ -83,9 +83,10 @@ def for_site(text: str) -> str:
 
 def _trainings(**config: Any) -> list[dict[str, Any]]:
     """Results of stored networks with such a configuration, by seed."""
-    records = [r for folder in (RESULTS, RESULTS / "evidence", EXAMPLE) for r in _json(folder / "results.json")]
-    records = [r for r in records if r["kind"] == "training"]
-    found = [r for r in records if config.items() <= r["settings"]["config"].items()]
+    folders = (RESULTS, RESULTS / "evidence", EXAMPLE)
+    # By key: a run that is still collected with others may be shown already.
+    records = {r["key"]: r for folder in folders for r in _json(folder / "results.json") if r["kind"] == "training"}
+    found = [r for r in records.values() if config.items() <= r["settings"]["config"].items()]
     found.sort(key=lambda record: record["settings"]["config"]["seed"])
     if not found:
         raise ValueError(f"no stored training run has {config}")
