@@ -19,10 +19,29 @@ from mixreg._support.fields import several as several
 from mixreg._support.fields import taken as taken
 from mixreg._support.structure import common_dtype, leaves, rebuild
 from mixreg.losses.targets import is_class_index, to_values
+from mixreg.methods.choice import Choice
+from mixreg.methods.method import Method
 from mixreg.theory.modified import stretch
 
 # Of one target, or of each of several in their structure; None for those that are not labels.
 Classes = int | None | Sequence[Any] | Mapping[Any, Any]
+
+
+def is_several(num_classes: Classes, target_key: Keys) -> bool:
+    """Whether targets are several, by what was said of them."""
+    return bool(several(target_key)) or not (isinstance(num_classes, int) or num_classes is None)
+
+
+def require_joinable(method: Method) -> None:
+    """Refuse what looks at single labels, which columns of one matrix do not show."""
+    if method.needs_class_means:
+        raise TypeError("balanced partners are drawn by one label of each sample, and these targets are several")
+    each = method.methods if isinstance(method, Choice) else [method]
+    if any(getattr(one, "label_smoothing", 0.0) for one in each):
+        raise TypeError(
+            "label_smoothing of a method is for one label of each sample, and these targets are several: give it to "
+            "the losses of those that are labels"
+        )
 
 
 def joined_targets(x: Any, y: Any, classes: Classes) -> tuple[Tensor, Any]:

@@ -61,6 +61,11 @@ class NamedMethod:
     options: Mapping[str, Any]
     loss: AnyLoss | None
 
+    @property
+    def needs_class_means(self) -> bool:
+        """As of the method that it will be."""
+        return self.options.get("partners") == "balanced"
+
     def made(self, net: nn.Module, moments: Callable[[], DataMoments]) -> Method:
         """The method; moments: of the training data, if they are needed."""
         method = build_named(self.name, Setting(self.alpha, self.num_classes, net, moments, self.options), self.seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mixreg._autodiff.network import without_rules
 from mixreg.adapters.batches import Keys
 from mixreg.adapters.kept import KeptMethod
 from mixreg.adapters.ruled import Ruled
@@ -27,10 +28,12 @@ class InEvaluation(KeptMethod):
     _ruled: Ruled | None = None
 
     def _validated(self, trainer: Trainer, module: LightningModule) -> None:
-        """Called after each validation, when the network is plain again."""
+        """Called after each validation, with the weights that were validated; asked for plainly, so is the network."""
 
     def _begin(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not self.rescale or self.is_off:
+        # While it trains, validation measures the rule itself, not what the last validation placed.
+        fitted = None if trainer.state.fn == "fit" else self.fitted
+        if not self.rescale or (self.is_off and fitted is None):
             return
         # By every process, whatever it has seen itself: after a restart only the first one knows the means.
         if self.moments.joined().count == 0:
@@ -42,8 +45,6 @@ class InEvaluation(KeptMethod):
             )
         net = pl_module.get_submodule(self.network)
         self.made(net, self.moments.joined)
-        # While it trains, validation measures the rule itself, not what the last validation placed.
-        fitted = None if trainer.state.fn == "fit" else self.fitted
         # Not by hooks: a distributed strategy sends whole steps through the module's call, and they are no inputs.
         self._ruled = self.put_on(net, self.keys[0], fitted)
 
@@ -66,10 +67,15 @@ class InEvaluation(KeptMethod):
         """Rescale; but not in the sanity check, before anything was seen."""
         self._begin(trainer, pl_module)
 
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """While weights that others keep an average of are still in their place."""
+        if self._ruled is None or self._ruled.calls:
+            with without_rules():
+                self._validated(trainer, pl_module)
+
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Back to the plain network."""
         self._end()
-        self._validated(trainer, pl_module)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Rescale."""

@@ -7,6 +7,7 @@ family (`mixreg.prediction.family`); what it says is kept, too.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,10 +18,10 @@ from mixreg._autodiff.layers import INPUT, first_layers
 from mixreg._support.processes import gather_objects, rank, world_size
 from mixreg._support.random import integers, seeded
 from mixreg._support.structure import rebuild, shapes_of, tree_of_shapes
-from mixreg.adapters.batches import Classes, Keys, joined_targets, several, split_targets
+from mixreg.adapters.batches import Classes, Keys, joined_targets, require_joinable, split_targets
 from mixreg.adapters.chosen import NamedMethod, is_own_loss
 from mixreg.adapters.learned import weights_of
-from mixreg.adapters.resume import require_same_settings, settings_of
+from mixreg.adapters.resume import moments_in, require_same_settings, settings_of
 from mixreg.adapters.ruled import Ruled
 from mixreg.methods import load_method
 from mixreg.methods.manifold import ManifoldMixup
@@ -63,7 +64,7 @@ class KeptMethod:
 
     def _forget(self) -> None:
         known = getattr(self._chosen, "num_classes", None)
-        is_balanced = isinstance(self._chosen, Method) and self._chosen.needs_class_means and known is not None
+        is_balanced = self._chosen.needs_class_means and known is not None
         self.moments = DataMoments(known, by_class=True if is_balanced else None)
         # What one of each of several targets looks like.
         self._targets: Any = None
@@ -123,11 +124,13 @@ class KeptMethod:
         x: inputs as the method takes them, y: n … targets, or a tree of such.
         """
         targets, like = self._as_one(x, y)
+        if like is not None:
+            require_joinable(self.method)
         is_first = self.moments.count == 0
         self.moments.update(x, targets)
         self._targets = like
         if is_first and not self.is_off:
-            self._first(x)
+            self._first(targets)
         return targets, like
 
     def _as_one(self, x: Any, y: Any) -> tuple[Tensor, Any]:
@@ -147,15 +150,15 @@ class KeptMethod:
         """Batches with targets as the method takes them; nothing is taken note of."""
         return ((x, self._as_one(x, y)[0]) for x, y in pairs)
 
-    def _first(self, x: Any) -> None:
-        """Called with the first batch, before anything is trained on it."""
+    def _first(self, targets: Tensor) -> None:
+        """Called with the targets of the first batch as the method takes them, before anything is trained on it."""
 
     def rule(self) -> Rule:
         """That of the method with the means of all processes, each of which must call this."""
         moments = self.moments.joined()
         if moments.count == 0:
             raise ValueError("no training data was seen, so that there is no rule for predictions")
-        return self._rule_of(moments)
+        return _unchanging(moments) if self.is_off else self._rule_of(moments)
 
     def _rule_of(self, moments: DataMoments) -> Rule:
         rule = self.method.rule(moments)
@@ -199,13 +202,14 @@ class KeptMethod:
             raise ValueError("no training data was seen: train first, or restore a checkpoint")
         if self._targets is not None or several_means(moments):
             raise TypeError("several inputs or targets have no one Rescaled network; predict with the trainer")
-        if self.is_off:
-            return Rescaled(net, rule=Rule(1.0, 1.0, moments.x_mean, moments.y_mean))
-        if training is None and method.rule(moments) is None:
+        if not self.is_off and training is None and method.rule(moments) is None:
             name = type(method).__name__
             raise ValueError(f"{name} has no rule on inputs, or one on hidden layers: give batches of training data")
-        further = method.further_means(net, training) if training is not None else {}
-        model = method.predictor(net, moments, further)
+        if self.is_off:
+            model: nn.Module = Rescaled(net, rule=_unchanging(moments))
+        else:
+            further = method.further_means(net, training) if training is not None else {}
+            model = method.predictor(net, moments, further)
         if not isinstance(model, RuleFamily):
             raise TypeError(f"{type(method).__name__} predicts in a way of its own, without a rule")
         if self.fitted is not None:
@@ -235,6 +239,8 @@ class KeptMethod:
             state["fitted"] = self.fitted.to_json()
         if weights_of(method):
             state["learned"] = weights_of(method)
+        if hasattr(method, "mixup_enabled"):
+            state["mixup_enabled"] = method.mixup_enabled
         if method.generator is not None:
             state["generators"] = gather_objects(method.generator.get_state())
         return state
@@ -244,7 +250,7 @@ class KeptMethod:
         self._forget()
         self.is_off = state.get("is_off", False)
         if rank() == 0:
-            self.moments = _restored(state, self.moments.num_classes)
+            self.moments = moments_in(state, self.moments.num_classes)
         if "targets" in state:
             self._targets = tree_of_shapes(state["targets"])
         self.fitted = FamilyFit.from_json(state["fitted"]) if "fitted" in state else None
@@ -254,12 +260,20 @@ class KeptMethod:
         if self._method is not None:
             self._continue(self._method)
 
+    def restored_aside(self, state: Mapping[str, Any]) -> KeptMethod:
+        """Another one with the content of a checkpoint; what this one has stays as it is."""
+        other = KeptMethod(copy.deepcopy(self._chosen), self._classes, self._given)
+        other.restore(state)
+        return other
+
     def _continue(self, method: Method) -> None:
         """What the method needs of the checkpoint that was restored, if one was."""
         state, self._restored = self._restored, {}
         if not state:
             return
         require_same_settings(method, state.get("settings"))
+        if "mixup_enabled" in state:
+            method.mixup_enabled = state["mixup_enabled"]  # type: ignore[attr-defined]
         if isinstance(method, nn.Module) and "learned" in state:
             method.load_state_dict(state["learned"])
         states = state.get("generators") or [state[key] for key in ("generator",) if key in state]
@@ -277,16 +291,6 @@ def several_means(moments: DataMoments) -> bool:
     return not isinstance(moments.x_mean, Tensor)
 
 
-def is_several(num_classes: Classes, target_key: Keys) -> bool:
-    """Whether targets are several, by what was said of them."""
-    return bool(several(target_key)) or not (isinstance(num_classes, int) or num_classes is None)
-
-
-def _restored(state: Mapping[str, Any], num_classes: int | None) -> DataMoments:
-    if "moments" in state:
-        tensors = {name: state[name] for name in ("mean", "class_sums", "class_counts") if name in state}
-        return DataMoments.from_tensors(tensors, state["moments"])
-    # As checkpoints were before.
-    if not state["count"]:
-        return DataMoments(num_classes)
-    return DataMoments.from_means(state["x_mean"], state["y_mean"], num_classes, state["count"])
+def _unchanging(moments: DataMoments) -> Rule:
+    """The rule of a network that last saw data as it is."""
+    return Rule(1.0, 1.0, moments.x_mean, moments.y_mean)

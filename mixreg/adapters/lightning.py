@@ -15,27 +15,29 @@ Needs Lightning: `pip install 'mixreg[lightning]'`.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from mixreg._autodiff.network import without_rules
 from mixreg._support.processes import world_size
 from mixreg._support.random import seeded
-from mixreg.adapters.batches import Classes, Keys
+from mixreg.adapters.batches import Classes, Keys, is_several
 from mixreg.adapters.chosen import any_method, is_own_loss
 from mixreg.adapters.evaluation import InEvaluation
-from mixreg.adapters.kept import is_several
+from mixreg.adapters.kept import KeptMethod
 from mixreg.adapters.labels_of_parts import metrics_of_classes
 from mixreg.adapters.learned import put_beside, require_trained, take_away
+from mixreg.adapters.lightning_checks import require_before_averaging, require_fitted_loss, require_loaders
 from mixreg.adapters.reading import Pairs, in_order, mean_of_pairs
 from mixreg.adapters.resume import state_in_checkpoint
-from mixreg.adapters.steps import read_batch, run_step
+from mixreg.adapters.steps import Step, drawn_step, read_batch
 from mixreg.losses import AnyLoss
 from mixreg.methods.method import Method
 from mixreg.prediction.family import RuleFamily
@@ -117,8 +119,12 @@ class MixupCallback(InEvaluation, Callback):
         super().__init__(chosen, num_classes, moments)
         self.num_classes, self.seed, self.rescale, self.network = num_classes, seed, rescale, network
         self.keys, self.until, self.loss, self.fits = (input_key, target_key), until, loss, fit
+        if fit:
+            require_fitted_loss(self._fitted_loss() if isinstance(chosen, Method) else loss, joined)
         self._module: LightningModule | None = None
         self._metrics: list[nn.Module] = []
+        # What is drawn for the batch at hand.
+        self._drawn: Callable[[Step], Any] | None = None
 
     def plain(self) -> AbstractContextManager[None]:
         """Inside, the network is as it was trained, also in validation: `with callback.plain(): logits = self(x)`."""
@@ -138,12 +144,11 @@ class MixupCallback(InEvaluation, Callback):
             checkpoint: of Lightning, with what this callback had seen; by default what it has.
             training_loader: for a rule on hidden layers (Manifold Mixup's), whose means are those of this network.
         """
+        net, kept = self._network(module), cast(KeptMethod, self)
         if checkpoint is not None:
-            self.begin()
-            self.restore(state_in_checkpoint(Path(checkpoint), self.state_key))
-        net = self._network(module)
+            kept = self.restored_aside(state_in_checkpoint(Path(checkpoint), self.state_key))
         pairs = None if training_loader is None else Pairs(training_loader, self._read, lambda batch: batch)
-        return self.network_with_rule(net, pairs).eval()
+        return kept.network_with_rule(net, pairs).eval()
 
     def fit(self, held_out: Iterable[Any], module: LightningModule | None = None) -> FamilyFit:
         """Place the rule by held-out data: validation, test and prediction use it from now on, and checkpoints keep it.
@@ -155,12 +160,16 @@ class MixupCallback(InEvaluation, Callback):
         return self._fit(Pairs(held_out, self._read, lambda batch: batch), self._network(module))
 
     def _fit(self, pairs: Any, net: nn.Module) -> FamilyFit:
-        own = getattr(self.method, "loss", None) if is_own_loss(type(self.method)) else None
-        loss, self.fitted = self.loss or own or "cross_entropy", None
-        model = self.network_with_rule(net).fit(pairs, loss=loss, across_processes=world_size() > 1)  # type: ignore[arg-type]
+        loss, self.fitted = self._fitted_loss(), None
+        model = self.network_with_rule(net).fit(pairs, loss=loss, across_processes=world_size() > 1)
         self.fitted = model.fitted
         assert self.fitted is not None
         return self.fitted
+
+    def _fitted_loss(self) -> Any:
+        """What a fit measures by: what was said, else the loss that the method itself puts on outputs."""
+        own = getattr(self.method, "loss", None) if is_own_loss(self.kind) else None
+        return self.loss or own or "cross_entropy"
 
     def _network(self, module: LightningModule | None) -> nn.Module:
         module = module or self._module
@@ -186,6 +195,8 @@ class MixupCallback(InEvaluation, Callback):
             return
         # What an earlier fit saw says nothing of this one; a checkpoint is restored after this.
         self.begin()
+        if self.fits:
+            require_before_averaging(self, trainer)
         self._prepare(trainer, pl_module)
         self._metrics = metrics_of_classes(pl_module)
         original = pl_module.training_step
@@ -204,7 +215,8 @@ class MixupCallback(InEvaluation, Callback):
                 "module with automatic_optimization=False takes methods that change what the step sees"
             )
         rank, net = trainer.global_rank, module.get_submodule(self.network)
-        if self.seed is not None and rank > 0 and not self.is_named:
+        if self.seed is not None and not self.is_named:
+            # Anew in every fit, as a method by its name is.
             self.method.generator = seeded(self.seed + rank)
         self.require_layers(net)
         with suppress(_NoDataYet):
@@ -225,8 +237,7 @@ class MixupCallback(InEvaluation, Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make a method that refers to the data, which is there now; what is missing is said before any step."""
-        if self.fits and not isinstance(trainer.val_dataloaders, Iterable):
-            raise ValueError("fit=True takes one validation loader, which places the rule, and there is none")
+        require_loaders(trainer, self.fits)
 
         def moments() -> DataMoments:
             why = f"method {self.kind.name} refers to the means of the training data: give moments=, or let it be read"
@@ -236,24 +247,32 @@ class MixupCallback(InEvaluation, Callback):
         self.made(pl_module.get_submodule(self.network), moments, self._seed_of(trainer.global_rank))
         require_trained(self.method, trainer.optimizers)
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Mix in this epoch, or no longer."""
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Mix in this epoch, or no longer; asked at every batch, as an epoch that is resumed does not say it begins."""
+        was_off, self._drawn = self.is_off, None
         self.is_off = self.until is not None and trainer.current_epoch >= self.until
+        if self.is_off and not was_off:
+            # It was fitted to a network that was trained otherwise.
+            self.fitted = None
 
     def _read(self, batch: Any) -> tuple[Any, Any]:
         return read_batch(batch, self.keys)
 
-    def _step(self, module: LightningModule, batch: Any, step: Callable[[Any], Any]) -> Any:
+    def _step(self, module: LightningModule, batch: Any, step: Step) -> Any:
         if self.is_off:
             return step(batch)
-        found = run_step(self, module.get_submodule(self.network), batch, self.keys, step, self._metrics)
+        if self._drawn is None:
+            self._drawn = drawn_step(self, module.get_submodule(self.network), batch, self.keys, self._metrics)
+        found = self._drawn(step)
         if is_own_loss(self.kind):
             module.log("train_loss", found.detach(), batch_size=len(self._read(batch)[1]))
         return found
 
-    def _first(self, x: Any) -> None:
+    def _first(self, targets: Tensor) -> None:
         if self.rescale:
             self._rule_of(self.moments)
+        if self.fits:
+            require_fitted_loss(self._fitted_loss(), self._targets is not None, targets)
 
     def _validated(self, trainer: Trainer, module: LightningModule) -> None:
         if self.fits and trainer.state.fn == "fit" and not trainer.sanity_checking and not self.is_off:
@@ -261,7 +280,9 @@ class MixupCallback(InEvaluation, Callback):
                 # What a fit has to say is kept with it.
                 warnings.simplefilter("ignore", UserWarning)
                 loader: Any = trainer.val_dataloaders
-                held_out = Pairs(loader, self._read, trainer.strategy.batch_to_device)
+                (batches,) = trainer.num_val_batches
+                most = int(batches) if math.isfinite(batches) else None
+                held_out = Pairs(loader, self._read, trainer.strategy.batch_to_device, most)
                 self._fit(held_out, module.get_submodule(self.network))
 
     def state_dict(self) -> dict[str, Any]:

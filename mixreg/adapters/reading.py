@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -19,15 +20,20 @@ class Pairs:
         loader: of batches; to be gone through as often as this is.
         read: takes x and y from a batch.
         place: brings a batch to where the network is.
+        most: how many batches; by default all.
     """
 
     def __init__(
-        self, loader: Iterable[Any], read: Callable[[Any], tuple[Any, Any]], place: Callable[[Any], Any]
+        self,
+        loader: Iterable[Any],
+        read: Callable[[Any], tuple[Any, Any]],
+        place: Callable[[Any], Any],
+        most: int | None = None,
     ) -> None:
-        self.loader, self.read, self.place = loader, read, place
+        self.loader, self.read, self.place, self.most = loader, read, place, most
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        return (self.read(self.place(batch)) for batch in self.loader)
+        return (self.read(self.place(batch)) for batch in islice(self.loader, self.most))
 
 
 def in_order(loader: Any, why: str) -> DataLoader[Any]:

@@ -33,28 +33,28 @@ def read_batch(batch: Any, keys: tuple[Keys, Keys]) -> tuple[Any, Any]:
         ) from error
 
 
-def run_step(
-    kept: KeptMethod,
-    net: nn.Module,
-    batch: Any,
-    keys: tuple[Keys, Keys],
-    step: Callable[[Any], Any],
-    metrics: Sequence[nn.Module] = (),
-) -> Any:
-    """What the step returns for this batch, with the method; the loss itself where the method is one.
+Step = Callable[[Any], Any]
+
+
+def drawn_step(
+    kept: KeptMethod, net: nn.Module, batch: Any, keys: tuple[Keys, Keys], metrics: Sequence[nn.Module] = ()
+) -> Callable[[Step], Any]:
+    """The method drawn for this batch: what carries out somebody's own step of a batch with it, and returns its result.
+
+    That can be called again, as optimisers do that ask for a loss several times (L-BFGS): the draw is the same. Where
+    the method is a loss of the network, it is the loss.
 
     Args:
         kept: the method, which takes note of the batch.
         net: the network that the step calls.
         batch: as the loader gave it.
         keys: where it holds inputs and targets.
-        step: somebody's own, of a batch.
         metrics: that the step updates with targets; see `given_labels`.
     """
     (x, y), method = read_batch(batch, keys), kept.method
     targets, like = kept.seen(x, y)
 
-    def shown(new_x: Any, new_y: Tensor) -> Any:
+    def shown(step: Step, new_x: Any, new_y: Tensor) -> Any:
         mixed = new_y if like is None else split_targets(new_y, like)
         changed: dict[Any, Any] = {}
         for places, new in zip(keys, (new_x, mixed), strict=True):
@@ -63,8 +63,15 @@ def run_step(
             return step(replaced(batch, changed))
 
     if isinstance(method, Augmentation):
-        return shown(*method(x, targets))
+        mixture = method(x, targets)
+        return lambda step: shown(step, *mixture)
     if isinstance(method, ManifoldMixup):
-        with method.mixing(net, x, targets) as mixed:
-            return shown(x, mixed)
-    return method.losses(net, method.draw(x, targets, method.generator)).mean()
+        rows = method.own_rows(x, targets)
+
+        def inside(step: Step) -> Any:
+            with method.mixing(net, rows) as mixed:
+                return shown(step, x, mixed)
+
+        return inside
+    rows = method.draw(x, targets, method.generator)
+    return lambda step: method.losses(net, rows).mean()

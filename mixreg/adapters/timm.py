@@ -18,6 +18,7 @@ timm need not be installed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -143,7 +144,7 @@ class Mixup(Recipe, Augmentation):
         """That of `Rule.from_timm`; once mixing is off, the network last saw data as it is, and it changes nothing."""
         if not self.mixup_enabled:
             return Rule(1.0, 1.0, moments.x_mean, moments.y_mean).smoothed(self.label_smoothing)
-        return timm_rule(
+        found = timm_rule(
             moments.x_mean,
             moments.y_mean,
             mixup_alpha=self.mixup_alpha,
@@ -156,6 +157,8 @@ class Mixup(Recipe, Augmentation):
             label_smoothing=self.label_smoothing,
             num_classes=int(self.num_classes),
         )
+        # One number for each channel is how the mean of images may be given; that of vectors is one for each feature.
+        return replace(found, x_mean=moments.x_mean)
 
     def __repr__(self) -> str:
         return f"Mixup(mixup_alpha={self.mixup_alpha}, cutmix_alpha={self.cutmix_alpha}, mode={self.mode!r})"

@@ -108,11 +108,11 @@ class ManifoldMixup(Recipe, Comparing):
         if y is None and is_drawn(x):
             rows: Rows = tuple(x)
         else:
-            rows = self._own_rows(*pair_of(type(self).__name__, x, y), parts)
+            rows = self.own_rows(*pair_of(type(self).__name__, x, y), parts)
         logits, mixed = self._mixed(net, rows)
         return logits, mixed if parts else self._soft(mixed)
 
-    def _own_rows(self, x: Any, y: Any, parts: bool = False) -> Rows:
+    def own_rows(self, x: Any, y: Any, parts: bool = False) -> Rows:
         """Rows with labels as they were given, where they can stay: what draws partners is to see them."""
         stays = isinstance(y, Tensor) and is_class_index(y) and not self.label_smoothing
         return self._drawn(x, y, self._current_generator(), parts or stays)
@@ -121,13 +121,14 @@ class ManifoldMixup(Recipe, Comparing):
         return mixed.soft(self.num_classes) if is_class_index(mixed.y) else mixed.values()
 
     @contextmanager
-    def mixing(self, net: nn.Module, x: Any, y: Any) -> Iterator[Tensor]:
+    def mixing(self, net: nn.Module, x: Any, y: Any = None) -> Iterator[Tensor]:
         """Inside, the network mixes at a layer where it is called with x; gives the targets to compare with.
 
         So somebody's own training step, which calls the network and puts a loss on it, trains with Manifold Mixup.
+        In place of x and y it takes what `own_rows` gave for them.
         """
         self.choose_layers(net)
-        rows = self._own_rows(x, y)
+        rows: Rows = tuple(x) if y is None and is_drawn(x) else self.own_rows(x, y)
         pairing = self._pairing(rows)
         with mixing_layer(net, self._layer_of(rows), pairing):
             yield self._soft(paired(rows[1], pairing))

@@ -11,6 +11,7 @@ CutMix lose a pixel of odd sides. So, with p = `prob` and q = `switch_prob`,
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 
 import torch
@@ -87,13 +88,20 @@ def require_timm_options(
     """What timm's `Mixup` takes, or an error that says what is wrong with it."""
     if mode not in MODES:
         raise ValueError(f"mode is one of {', '.join(MODES)}, got {mode!r}")
+    for name, value in (("mixup_alpha", mixup_alpha), ("cutmix_alpha", cutmix_alpha)):
+        if not _is_number(value):
+            raise ValueError(f"{name} must be a number, got {value!r}")
     for name, value in (("prob", prob), ("switch_prob", switch_prob), ("label_smoothing", label_smoothing)):
-        if not 0 <= value <= 1:
+        if not _is_number(value) or not 0 <= value <= 1:
             raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
-    if cutmix_minmax is not None and len(cutmix_minmax) != 2:
+    if cutmix_minmax is not None and (len(cutmix_minmax) != 2 or not all(map(_is_number, cutmix_minmax))):
         raise ValueError(f"cutmix_minmax is two fractions of an image's sides, got {cutmix_minmax!r}")
     if cutmix_minmax is None and not cutmix_alpha > 0 and not mixup_alpha > 0:
         raise ValueError("one of mixup_alpha, cutmix_alpha and cutmix_minmax must be on: above 0, or given")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _size(x_mean: Tensor, image_size: int | Sequence[int] | None) -> tuple[int, int]:
