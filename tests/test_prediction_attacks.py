@@ -268,6 +268,22 @@ def test_statistics_are_as_they_were_where_refreshing_fails() -> None:
     assert not net[2].training
 
 
+def test_a_network_that_knows_less_than_chance_is_flattened() -> None:
+    """Certain of wrong classes: no temperature is as good as the largest."""
+    y = torch.arange(30) % 3
+    x = torch.eye(3)[(y + 1) % 3] * 20
+    model = Rescaled(nn.Identity(), rule=rule())
+    with pytest.warns(UserWarning, match="with its own temperature"):
+        model.fit(x[:1], y[:1])  # one wrong sample is no network that knows nothing
+    with pytest.warns(UserWarning, match="with the largest temperature is used"):
+        model.fit(x, y)
+    assert model.temperature == 100
+    with torch.no_grad():
+        loss = float(torch.nn.functional.cross_entropy(model(x), y))
+        assert loss <= min(point.loss for point in model.fitted.points) + 1e-6
+        assert loss < float(torch.nn.functional.cross_entropy(x, y)) - 10
+
+
 def test_class_weights_keep_their_digits(tmp_path: Path) -> None:
     (tmp_path / "w.txt").write_text(" ".join(["1.23456789", "0.1", *["1"] * 8]))
     out = tmp_path / "run"

@@ -144,7 +144,7 @@ def fit_family(
     before = model.strength, model.temperature
     total: Callable[[Tensor], Tensor] = sum_over_processes if across_processes else Tensor.clone
     found: dict[float, tuple[Point, Tensor]] = {}
-    untempered: dict[float, Point] = {}
+    untempered: dict[float, tuple[Point, Tensor]] = {}
 
     def look(place: float) -> float:
         strength = float(place)
@@ -157,7 +157,7 @@ def fit_family(
             if strength in (0.0, 1.0) and loss != "squared_error":
                 own = _own_temperature(model, strength)
                 _, losses = best_temperature(held, model.y_mean, loss, fixed=own, total=total)
-                untempered[strength] = Point(strength, own, float(_mean(losses, total)))
+                untempered[strength] = Point(strength, own, float(_mean(losses, total))), losses
         return found[strength][0].loss
 
     try:
@@ -241,7 +241,7 @@ def _is_determined(point: Point) -> bool:
 
 def _chosen(
     found: dict[float, tuple[Point, Tensor]],
-    untempered: dict[float, Point],
+    untempered: dict[float, tuple[Point, Tensor]],
     loss: str,
     outputs: int,
     total: Callable[[Tensor], Tensor],
@@ -251,19 +251,20 @@ def _chosen(
     best = min(determined or points, key=lambda point: point.loss)
     at_ends = [found[strength][0] for strength in (0.0, 1.0)]
     named = min([p for p in at_ends if p in determined] or at_ends, key=lambda point: point.loss)
-    difference = found[named.strength][1] - found[best.strength][1]
-    moments = torch.stack([torch.ones_like(difference), difference, difference.square()]).sum(1)
-    n, first, second = total(moments).tolist()
-    gain = first / n
-    # One sample says nothing of its spread.
-    error = math.sqrt(max(0.0, second / n - gain**2) / (n - 1)) if n > 1 else math.inf
+    gain, error, n = _gain(found[named.strength][1], found[best.strength][1], total)
     used, note = best, ""
     names = {0.0: "the plain network's", 1.0: "the rule's own"}
     if not determined and untempered:
-        used = min(untempered.values(), key=lambda point: point.loss)
+        used, losses = min(untempered.values(), key=lambda each: each[0].loss)
+        own = f"its own temperature, {names[used.strength]},"
+        # The smallest temperature is what a few right samples ask for, and would be far too confident of others; the
+        # largest one is what is left of a network that knows less than chance, if there are enough to tell.
+        flattened_gain, flattened_error, _ = _gain(losses, found[best.strength][1], total)
+        if best.temperature == LARGEST and flattened_gain > 2 * flattened_error:
+            used, own = best, "the largest temperature"
         note = (
             f"{int(n)} held-out samples determine no temperature (all are right, or at chance): strength "
-            f"{used.strength:g} with its own temperature, {names[used.strength]}, is used"
+            f"{used.strength:g} with {own} is used"
         )
     elif best.strength != named.strength and not gain > error:
         used = named
@@ -272,3 +273,14 @@ def _chosen(
             f"differs by {gain:.2g} ± {error:.2g}): {names[named.strength]} is used"
         )
     return FamilyFit(used.strength, used.temperature, loss, int(n), outputs, points, gain, error, note)
+
+
+def _gain(losses: Tensor, better: Tensor, total: Callable[[Tensor], Tensor]) -> tuple[float, float, float]:
+    """How much less the second losses (n) are on average, its standard error, and n over all processes."""
+    difference = losses - better
+    n, first, second = total(
+        torch.stack([torch.ones_like(difference), difference, difference.square()]).sum(1)
+    ).tolist()
+    mean = first / n
+    # One sample says nothing of its spread.
+    return mean, math.sqrt(max(0.0, second / n - mean**2) / (n - 1)) if n > 1 else math.inf, n
