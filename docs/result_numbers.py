@@ -28,6 +28,10 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 
 WRITTEN_FOR = {
+    "CIFAR-10: rescaling improves Mixup": UNDECIDED,
+    "CIFAR-10: the fitted rule beats temperature scaling": SUPPORTED,
+    "CIFAR-10: Mixup is harder to calibrate than ERM": UNDECIDED,
+    "CIFAR-10, corrupted: rescaling worsens Mixup": CONTRADICTED,
     "Mixup calibrates": SUPPORTED,
     "Mixup keeps the Jacobian small": SUPPORTED,
     "Mixup withstands label noise": SUPPORTED,
@@ -92,6 +96,9 @@ def from_claims(claims: Claims) -> dict[str, str]:
         return str(found["words"].partition("(")[2].removesuffix(")"))
 
     noise, approximation = claims["Mixup withstands label noise"], claims["approximate Mixup follows Mixup"]
+    rescaled = "CIFAR-10: rescaling improves Mixup"
+    accuracy, loss = part(rescaled, "gain in accuracy"), part(rescaled, "gain in cross-entropy")
+    fitted = part("CIFAR-10: the fitted rule beats temperature scaling", "cross-entropy, Mixup, tempered")
     highest = max(noise["sizes"]["noises"], key=float)
     gaussian = part("Gaussian noise will do", "accuracy")
     confidence = part("Mixup and label smoothing lower confidence", "mean confidence, label smoothing − Mixup")
@@ -100,6 +107,7 @@ def from_claims(claims: Claims) -> dict[str, str]:
         "approximation": decided_by(approximation),
         "approximation_repetitions": str(approximation["sizes"]["repetitions"]),
         "epsilon": f"{1 - float(Theta(approximation['sizes']['alpha']).mean):g}",
+        "fitted_gain": f"{fitted['difference']:.4f} ± {fitted['half_width']:.4f}",
         "flipped": f"{100 * float(highest):g}",
         "flipped_gain": percent(part("Mixup withstands label noise", f"accuracy, {float(highest):.0%} flipped")),
         "gaussian": percent(gaussian),
@@ -108,6 +116,11 @@ def from_claims(claims: Claims) -> dict[str, str]:
         "independent": decided_by(part("Mixup is more than its parts", "cross-entropy, Mixup, independent")),
         "less_confident": f"{-confidence['difference']:.2f} ± {confidence['half_width']:.2f}",
         "moons_plain": percent(moons, -1),
+        "rescaled_accuracy": percent(accuracy),
+        "rescaled_decided": decided_by(accuracy),
+        "rescaled_ece": percent(part(rescaled, "gain in ECE")),
+        "rescaled_loss": f"{loss['difference']:.3f} ± {loss['half_width']:.3f}",
+        "rescaled_repetitions": str(accuracy["repetitions"]),
         "samples": f"{noise['sizes']['samples']:,}",
         "steadier": decided_by(claims["Mixup normalises inputs"]),
     }
