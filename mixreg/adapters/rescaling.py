@@ -48,6 +48,8 @@ class Rescaling:
         self.strength, self.temperature = strength, temperature
         before = model.register_forward_pre_hook(self._before, with_kwargs=True)
         self._knows_loss = False
+        # What the input of the call that is under way was shrunk by.
+        self._obeyed: PlacedRule | None = None
         self._handles = [before, model.register_forward_hook(self._after, with_kwargs=True)]
 
     def remove(self) -> None:
@@ -101,8 +103,10 @@ class Rescaling:
         write_bytes(Path(folder) / RULE, save(tensors))
 
     def _before(self, model: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        placed = None if model.training or not rules_apply() else self.placed
-        return None if placed is None else ((), placed.shrunk(model, self.input_name, by_name(model, given, named)))
+        self._obeyed = None if model.training or not rules_apply() else self.placed
+        if self._obeyed is None:
+            return None
+        return (), self._obeyed.shrunk(model, self.input_name, by_name(model, given, named))
 
     def _after(self, model: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
         if not rules_apply():
@@ -115,12 +119,11 @@ class Rescaling:
                 self._loss_again(output, output["logits"], labels)
                 self._knows_loss = True
             return None
-        placed = self.placed
-        if placed is None:
+        if self._obeyed is None:
             return None
         if not isinstance(output, dict) or "logits" not in output:
             raise TypeError(f"the model must return a mapping with its logits, got {type(output).__name__}")
-        logits = placed.stretched(output["logits"])
+        logits = self._obeyed.stretched(output["logits"])
         if has_loss:
             # The model's own was that of the logits before they were stretched.
             output["loss"] = self._loss_again(output, logits, labels)
