@@ -100,12 +100,22 @@ class MixupCollator:
 
         self.method, self.collate, self.gathers = method, collate or default_data_collator, gathers
         self.entries = Entries(input_name, label_name, getattr(method, "num_classes", None))
-        self.is_off = False
+        # In memory that worker processes share: those that live on for several epochs keep a copy of all else.
+        self._is_off = torch.zeros((), dtype=torch.bool).share_memory_()
         # Loaders fetch ahead.
         self.seen: deque[Seen] = deque()
 
+    @property
+    def is_off(self) -> bool:
+        """Whether batches stay as they are from now on, also in worker processes."""
+        return bool(self._is_off)
+
+    @is_off.setter
+    def is_off(self, is_off: bool) -> None:
+        self._is_off.fill_(is_off)
+
     def __call__(self, samples: list[Any]) -> dict[str, Any]:
-        """One mixed batch."""
+        """One batch, mixed unless that is over."""
         batch: dict[str, Any] = self.collate(samples)
         if self.is_off:
             return batch

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from mixreg._autodiff.network import rules_apply
+from mixreg._support.processes import gather_objects, rank
 from mixreg.adapters.embeddings import by_name, main_input
 from mixreg.adapters.own_loss import loss_again
 from mixreg.adapters.rescaled_calls import Pairs, PlacedRule, rescaled_network
@@ -21,10 +22,18 @@ from mixreg.prediction.rescaled import Rescaled
 from mixreg.prediction.rule import Rule
 
 RULE = "mixup.safetensors"
+Owner = TypeVar("Owner")
+
+
+def hook_owners(model: nn.Module, kind: type[Owner]) -> list[Owner]:
+    """Objects of a kind that have hooks before calls of the model, or of a module in it."""
+    hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
+    found = [getattr(hook, "__self__", None) for hook in hooks]
+    return [each for each in found if isinstance(each, kind)]
 
 
 class Rescaling:
-    """While it is on, a model in evaluation mode obeys a rule.
+    """While it is on, a model in evaluation mode obeys a rule, in place of any other that it obeyed.
 
     Args:
         model: of Hugging Face, which returns a mapping with "logits".
@@ -46,6 +55,8 @@ class Rescaling:
         self.model, self._rule = model, rule
         self.input_name, self.label_name = input_name or main_input(model), label_name
         self.strength, self.temperature = strength, temperature
+        for earlier in hook_owners(model, Rescaling):
+            earlier.remove()
         before = model.register_forward_pre_hook(self._before, with_kwargs=True)
         self._knows_loss = False
         # What the input of the call that is under way was shrunk by.
@@ -155,10 +166,21 @@ def rescale_from(
     Returns:
         What `remove()` takes off again.
     """
+    placed = _read(Path(folder) / RULE)
+    return Rescaling(model, placed.rule, input_name, label_name, placed.strength, placed.temperature)
+
+
+def placed_beside(folder: str | Path | None) -> PlacedRule | None:
+    """The rule that the first process finds in a checkpoint's folder, if there is one; all processes must call this."""
+    path = None if folder is None else Path(folder) / RULE
+    found: PlacedRule | None = gather_objects(_read(path) if rank() == 0 and path and path.is_file() else None)[0]
+    return found
+
+
+def _read(path: Path) -> PlacedRule:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    path = Path(folder) / RULE
     try:
         tensors = load_file(path)
         rule = Rule.from_tensors(tensors)
@@ -166,5 +188,4 @@ def rescale_from(
         strength, found = float(tensors.get("strength", torch.tensor(1.0))), tensors.get("temperature")
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
         raise ValueError(f"{path} does not hold the rule of a Mixup run: {error}") from error
-    temperature = found if found is None or found.ndim else float(found)
-    return Rescaling(model, rule, input_name, label_name, strength, temperature)
+    return PlacedRule(rule, strength, found if found is None or found.ndim else float(found))
