@@ -36,7 +36,7 @@ from mixreg._support.random import seeded
 from mixreg.adapters.chosen import NamedMethod
 from mixreg.adapters.embeddings import EmbeddingMixing, main_input, require_pairing, require_pairs
 from mixreg.adapters.huggingface_batches import Entries, MixupCollator, Moments
-from mixreg.adapters.huggingface_checks import require_possible
+from mixreg.adapters.huggingface_checks import outputs_required, require_possible
 from mixreg.adapters.huggingface_loss import mixup_loss
 from mixreg.adapters.huggingface_methods import batch_method, layers_of, pass_over
 from mixreg.adapters.huggingface_rule import CurrentRule
@@ -156,6 +156,8 @@ class MixupCallback(TrainerCallback):
         self._mixing = MixupCollator(self.method, collate, *entries[:2], gathers)
         self._mixing.is_off = is_off
         self._hooks = [model.register_forward_pre_hook(self._refuse_mixed_labels, with_kwargs=True)]
+        if self._rule is not None and entries.num_classes:
+            self._hooks.append(model.register_forward_hook(outputs_required(entries)))
         if entries.are_text:
             self._hooks.append(EmbeddingMixing(model, self.label_name))
         for layer in layers_of(loader):

@@ -48,7 +48,13 @@ class Entries(NamedTuple):
         if ids.ndim != 2:
             raise ValueError(f"{TOKENS} are mixed as texts of tokens, n × T, got shape {tuple(ids.shape)}")
         if is_of_tokens(y, ids) and self.num_classes is None:
-            raise ValueError("labels of tokens are classes: give MixupCallback num_classes")
+            if not bool(((y == 0) | (y == 1)).all()):
+                raise ValueError(
+                    "labels of tokens are classes: give MixupCallback num_classes; several numbers of a text, as many "
+                    f"as tokens in a batch of shape {tuple(y.shape)}, must be floating"
+                )
+            # Several labels of a text, of which there are by chance as many as tokens.
+            y = y.float()
         mask = mask_of(ids, batch.get(MASK))
         if mask.shape != ids.shape:
             raise ValueError(f"{MASK} must be n × T, as {TOKENS}, to be joined with another, got {tuple(mask.shape)}")

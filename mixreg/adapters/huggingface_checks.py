@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
-from mixreg.adapters.embeddings import require_encoder
+from mixreg.adapters.embeddings import logits_of, require_encoder
 from mixreg.adapters.huggingface_batches import Entries, Moments
 from mixreg.adapters.token_moments import TokenMoments
 
@@ -32,3 +33,21 @@ def require_possible(args: Any, model: nn.Module, entries: Entries, moments: Mom
         require_encoder(model)
         if args.n_gpu > 1:
             raise ValueError("text is mixed in one process for each GPU: start with accelerate launch or torchrun")
+
+
+def outputs_required(entries: Entries) -> Callable[[nn.Module, Any, Any], None]:
+    """A hook after calls of a model: in training it must give as many outputs as there are classes."""
+
+    def required(module: nn.Module, given: Any, output: Any) -> None:
+        if not module.training:
+            return
+        shape = logits_of(output).shape
+        # Of several dimensions only those of text are known: n × T × c.
+        are_classes = len(shape) == 2 or (entries.are_text and len(shape) == 3)
+        if are_classes and shape[-1] != entries.num_classes:
+            raise ValueError(
+                f"num_classes={entries.num_classes} of MixupCallback must be the model's num_labels, which gives "
+                f"{shape[-1]} outputs"
+            )
+
+    return required

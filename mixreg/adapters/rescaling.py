@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mixreg._autodiff.network import rules_apply
 from mixreg._support.processes import gather_objects, rank
-from mixreg.adapters.embeddings import by_name, main_input
+from mixreg.adapters.embeddings import by_name, logits_of, main_input
 from mixreg.adapters.own_loss import loss_again
 from mixreg.adapters.rescaled_calls import Pairs, PlacedRule, rescaled_network
 from mixreg.prediction.rescaled import Rescaled
@@ -126,15 +126,14 @@ class Rescaling:
         has_loss = isinstance(labels, Tensor) and isinstance(output, dict) and output.get("loss") is not None
         if model.training:
             # Now, and not when hours of training have passed.
+            logits_of(output)
             if has_loss and not self._knows_loss:
                 self._loss_again(output, output["logits"], labels)
                 self._knows_loss = True
             return None
         if self._obeyed is None:
             return None
-        if not isinstance(output, dict) or "logits" not in output:
-            raise TypeError(f"the model must return a mapping with its logits, got {type(output).__name__}")
-        logits = self._obeyed.stretched(output["logits"])
+        logits = self._obeyed.stretched(logits_of(output))
         if has_loss:
             # The model's own was that of the logits before they were stretched.
             output["loss"] = self._loss_again(output, logits, labels)
