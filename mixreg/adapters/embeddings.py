@@ -5,13 +5,15 @@ rows do not refer to each other; before the model is called both are embedded, p
 Masks are joined: the mixture has a token where either of both has one. All else of a batch (types of tokens, say) stays
 the text's own. Labels of tokens are compared twice, own and partner's, at each position.
 
-Models must read `inputs_embeds` as they read `input_ids`, which encoders do whose padding stands at the end; the first
-batch shows it before anything is trained.
+Models must read `inputs_embeds` as they read `input_ids`, which encoders do whose padding stands at the end; some texts
+of the first batch show it before anything is trained, as they are and with padding after them. Decoders that classify
+by the last token do not: they find it by the tokens, and take padding for it where there are none.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -61,6 +63,16 @@ def embedded(model: nn.Module, ids: Tensor, mask: Tensor | None) -> Tensor:
     return vectors if mask is None else vectors * mask.unsqueeze(2).to(vectors.dtype)
 
 
+def logits_of(output: Any) -> Tensor:
+    """The logits of what a model returned."""
+    if not isinstance(output, Mapping) or "logits" not in output:
+        raise TypeError(
+            f"the model must return a mapping with its logits (return_dict=True), got {type(output).__name__}"
+        )
+    logits: Tensor = output["logits"]
+    return logits
+
+
 def require_encoder(model: nn.Module) -> None:
     """A model that reads a whole text, or an error that says why it cannot be mixed."""
     base = base_of(model)
@@ -87,6 +99,11 @@ def require_pairs(method: Method, rescale: bool) -> None:
     if isinstance(method, Choice):
         for each in method.methods:
             require_pairs(each, rescale)
+    elif smoothing := getattr(method, "label_smoothing", 0.0):
+        raise ValueError(
+            f"{type(method).__name__}(label_smoothing={smoothing}) is not for text: leave it out and smooth the labels "
+            "of the training data instead (n × c floating labels are mixed as they are)"
+        )
     elif isinstance(method, Mixup) and rescale and not isinstance(method.partners, UniformPartners):
         raise ValueError(
             f"for partners={method.partners!r} there is no prediction rule on embeddings; set rescale=False"
@@ -122,8 +139,9 @@ class EmbeddingMixing:
             raise ValueError("mixed labels of tokens need a loss that knows of both: compute_loss_func=mixup_loss")
         ids, mask = named.pop(TOKENS), mask_of(partner, named.get(MASK))
         if not self._is_checked:
-            _require_same_reading(model, ids, {MASK: mask} | named, self.label_name)
-            self._is_checked = True
+            _require_same_reading(model, {TOKENS: ids, MASK: mask} | named, self.label_name)
+            # A place for padding is needed beside a token.
+            self._is_checked = ids.shape[1] > 1
         # After other calls of the model, which end with what they began with.
         self._partner = {} if partner_labels is None else {PARTNER_LABELS: partner_labels, SHARE: share}
         mixed = MixedTargets(embedded(model, ids, mask), embedded(model, partner, partner_mask), share).values()
@@ -139,17 +157,13 @@ class EmbeddingMixing:
         return output
 
 
-def _require_same_reading(model: nn.Module, ids: Tensor, named: dict[str, Any], label_name: str) -> None:
+def _require_same_reading(model: nn.Module, named: dict[str, Any], label_name: str) -> None:
     """The logits of some texts, read as tokens and as embeddings."""
-    some = {
-        name: value[:_READ] if isinstance(value, Tensor) and value.shape[:1] == ids.shape[:1] else value
-        for name, value in named.items()
-        if name != label_name
-    }
-    ids, mask = ids[:_READ], some[MASK]
+    some = _some_padded(model, {name: value for name, value in named.items() if name != label_name})
+    ids, mask = some.pop(TOKENS), some[MASK]
     with evaluating(model), torch.no_grad():
-        first = model(**some, **{TOKENS: ids})["logits"]
-        second = model(**some, **{EMBEDDED: embedded(model, ids, mask)})["logits"]
+        first = logits_of(model(**some, **{TOKENS: ids}))
+        second = logits_of(model(**some, **{EMBEDDED: embedded(model, ids, mask)}))
     if first.shape[:2] == ids.shape:
         first, second = (logits[mask.bool()] for logits in (first, second))
     # As far as the logits' precision tells them.
@@ -159,3 +173,18 @@ def _require_same_reading(model: nn.Module, ids: Tensor, named: dict[str, Any], 
             f"{type(base_of(model)).__name__} does not read {EMBEDDED} as it reads {TOKENS}; text is mixed after the "
             "embedding of encoders, whose padding stands at the end"
         )
+
+
+def _some_padded(model: nn.Module, named: dict[str, Any]) -> dict[str, Any]:
+    """A batch of the first texts, followed by the same with padding in place of the last token."""
+    n, length = named[TOKENS].shape
+    some = {
+        name: torch.cat([value[:_READ]] * 2) if isinstance(value, Tensor) and value.shape[:1] == (n,) else value
+        for name, value in named.items()
+    }
+    if length > 1:
+        # Some configurations have none, or say −1.
+        padding = max(getattr(getattr(base_of(model), "config", None), "pad_token_id", None) or 0, 0)
+        again = slice(min(n, _READ), None)
+        some[TOKENS][again, -1], some[MASK][again, -1] = padding, 0
+    return some

@@ -23,8 +23,9 @@ Needs transformers: `pip install 'mixreg[huggingface]'`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +34,14 @@ from torch import Tensor, nn
 from mixreg._autodiff.network import without_rules
 from mixreg._support.random import seeded
 from mixreg.adapters.chosen import NamedMethod
-from mixreg.adapters.embeddings import EmbeddingMixing, main_input, require_encoder, require_pairing, require_pairs
+from mixreg.adapters.embeddings import EmbeddingMixing, main_input, require_pairing, require_pairs
 from mixreg.adapters.huggingface_batches import Entries, MixupCollator, Moments
+from mixreg.adapters.huggingface_checks import outputs_required, require_possible
 from mixreg.adapters.huggingface_loss import mixup_loss
 from mixreg.adapters.huggingface_methods import batch_method, layers_of, pass_over
 from mixreg.adapters.huggingface_rule import CurrentRule
 from mixreg.adapters.huggingface_state import keep, resume
-from mixreg.adapters.rescaling import RULE, Rescaling, rescale_from
-from mixreg.adapters.token_moments import TokenMoments
+from mixreg.adapters.rescaling import RULE, Rescaling, hook_owners, placed_beside, rescale_from
 from mixreg.methods import load_method
 from mixreg.methods.method import Method
 from mixreg.prediction.rescaled import Rescaled
@@ -110,6 +111,9 @@ class MixupCallback(TrainerCallback):
         self._mixing: MixupCollator | None = None
         # As it was after the batch that was used last.
         self._generator: Tensor | None = None
+        # The state of the training that this is part of, and which epoch is to begin, from 0.
+        self._training: Any = None
+        self._epoch = 0
 
     @property
     def num_classes(self) -> int | None:
@@ -122,20 +126,10 @@ class MixupCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Put the collator into the training loader, and be ready to rescale the model in evaluation."""
-        if args.label_smoothing_factor:
-            raise ValueError(
-                f"label_smoothing_factor={args.label_smoothing_factor} has no effect on mixed labels: leave it out and "
-                "smooth the labels of the training data instead (n × c floating labels are mixed as they are)"
-            )
         loader, model = given["train_dataloader"], given["model"]
         entries = Entries(self.input_name or main_input(model), self.label_name, self.num_classes)
-        if self._given is not None and isinstance(self._given, TokenMoments) != entries.are_text:
-            kind = "TokenMoments" if entries.are_text else "DataMoments"
-            raise TypeError(f"moments of {entries.input_name} are {kind}, got {type(self._given).__name__}")
-        if entries.are_text:
-            require_encoder(model)
-            if args.n_gpu > 1:
-                raise ValueError("text is mixed in one process for each GPU: start with accelerate launch or torchrun")
+        require_possible(args, model, entries, self._given)
+        self._take_over(model, state)
         collate = loader.collate_fn
         if isinstance(collate, MixupCollator):
             # Trained a second time with the same loader.
@@ -148,43 +142,61 @@ class MixupCallback(TrainerCallback):
                 self.moments = pass_over(loader, collate, entries)
             return self.moments
 
-        if isinstance(self._chosen, NamedMethod):
-            if entries.are_text:
-                require_pairing(load_method(self._chosen.name))
-            self.method = self._chosen.made(model, found_moments)
-        if entries.are_text:
-            require_pairs(self.method, self.rescale)
-        if self.seed is not None and args.process_index > 0:
-            # Each process has batches of its own, and partners of its own in them.
-            self.method.generator = seeded(self.seed + args.process_index)
+        self._make_method(model, entries, found_moments, args.process_index)
         is_resumed = resume(state, self.method, loader)
-        if self.rescale and (is_resumed or loader.num_workers > 0):
-            found_moments()
-        self.release()
-        self._remove_hooks()
-        self._rule = self._rescaling = self._generator = None
-        if self.rescale:
+        # An epoch that was begun is resumed; whatever it was, the network is as it was trained last.
+        self._epoch, is_off = floor(state.epoch or 0), self.until is not None and (state.epoch or 0) > self.until
+        if self.rescale and not is_off:
+            if is_resumed or loader.num_workers > 0:
+                found_moments()
             self._rule = CurrentRule(self.method, model, self.moments, entries.moments([]))
             self._rule.require()
             self._rescaling = Rescaling(model, self._rule, *entries[:2])
         gathers = self.rescale and self.moments is None
         self._mixing = MixupCollator(self.method, collate, *entries[:2], gathers)
+        self._mixing.is_off = is_off
         self._hooks = [model.register_forward_pre_hook(self._refuse_mixed_labels, with_kwargs=True)]
+        if self._rule is not None and entries.num_classes:
+            self._hooks.append(model.register_forward_hook(outputs_required(entries)))
         if entries.are_text:
             self._hooks.append(EmbeddingMixing(model, self.label_name))
         for layer in layers_of(loader):
             layer.collate_fn = self._mixing
 
+    def _make_method(self, model: nn.Module, entries: Entries, moments: Callable[[], Any], process: int) -> None:
+        """One by its name is made, and text needs one that mixes pairs."""
+        if isinstance(self._chosen, NamedMethod):
+            if entries.are_text:
+                require_pairing(load_method(self._chosen.name))
+            self.method = self._chosen.made(model, moments)
+        if entries.are_text:
+            require_pairs(self.method, self.rescale)
+        if self.seed is not None and process > 0:
+            # Each process has batches of its own, and partners of its own in them.
+            self.method.generator = seeded(self.seed + process)
+
+    def _take_over(self, model: nn.Module, state: Any) -> None:
+        """Take off what an earlier training left on the model; another callback of this one is refused."""
+        for other in {self, *hook_owners(model, MixupCallback)}:
+            if other._training is state:
+                raise ValueError("Trainer was given several MixupCallbacks, and a batch is mixed once: give it one")
+            other._remove_hooks()
+        self.release()
+        for rescaling in hook_owners(model, Rescaling):
+            rescaling.remove()
+        self._training, self._rule, self._rescaling, self._generator = state, None, None, None
+
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """What was fetched for the last epoch and not used is of no use."""
+        """What was fetched for the last epoch and not used is of no use; mixing may be over."""
         if self._mixing is None:
             return
         self._mixing.seen.clear()
-        self._mixing.is_off = self.until is not None and round(state.epoch or 0) >= self.until
-        if self._mixing.is_off:
+        if self.until is not None and self._epoch >= self.until:
+            self._mixing.is_off = True
             # What the network sees from now on is what it predicts: there is nothing to undo.
             self.release()
             self._rescaling = None
+        self._epoch += 1
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Before the first step: whether there will be a rule."""
@@ -221,9 +233,14 @@ class MixupCallback(TrainerCallback):
         self._join(state)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """The model may be given any labels again."""
+        """The model may be given any labels again; of the best weights, if they were loaded, the rule is theirs."""
         self._join(state)
         self._remove_hooks()
+        if self.rescale and args.load_best_model_at_end and self._mixing is not None:
+            placed = placed_beside(state.best_model_checkpoint)
+            if placed is not None:
+                names = self._mixing.entries[:2]
+                self._rescaling = Rescaling(given["model"], placed.rule, *names, placed.strength, placed.temperature)
 
     def _remove_hooks(self) -> None:
         for hook in self._hooks:
@@ -241,9 +258,13 @@ class MixupCallback(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Write the rule beside a checkpoint's weights."""
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        known = self._rescaling is not None and self._rescaling.placed is not None
-        if known and state.is_world_process_zero and folder.is_dir():
+        if not state.is_world_process_zero or not folder.is_dir():
+            return
+        if self._rescaling is not None and self._rescaling.placed is not None:
             self.save(folder)
+        else:
+            # That of an earlier run with the same folder.
+            (folder / RULE).unlink(missing_ok=True)
 
     def save(self, folder: str | Path) -> None:
         """Write the prediction rule, fitted if it was, into a model's folder, for `rescale_from`."""

@@ -48,7 +48,13 @@ class Entries(NamedTuple):
         if ids.ndim != 2:
             raise ValueError(f"{TOKENS} are mixed as texts of tokens, n × T, got shape {tuple(ids.shape)}")
         if is_of_tokens(y, ids) and self.num_classes is None:
-            raise ValueError("labels of tokens are classes: give MixupCallback num_classes")
+            if not bool(((y == 0) | (y == 1)).all()):
+                raise ValueError(
+                    "labels of tokens are classes: give MixupCallback num_classes; several numbers of a text, as many "
+                    f"as tokens in a batch of shape {tuple(y.shape)}, must be floating"
+                )
+            # Several labels of a text, of which there are by chance as many as tokens.
+            y = y.float()
         mask = mask_of(ids, batch.get(MASK))
         if mask.shape != ids.shape:
             raise ValueError(f"{MASK} must be n × T, as {TOKENS}, to be joined with another, got {tuple(mask.shape)}")
@@ -100,12 +106,22 @@ class MixupCollator:
 
         self.method, self.collate, self.gathers = method, collate or default_data_collator, gathers
         self.entries = Entries(input_name, label_name, getattr(method, "num_classes", None))
-        self.is_off = False
+        # In memory that worker processes share: those that live on for several epochs keep a copy of all else.
+        self._is_off = torch.zeros((), dtype=torch.bool).share_memory_()
         # Loaders fetch ahead.
         self.seen: deque[Seen] = deque()
 
+    @property
+    def is_off(self) -> bool:
+        """Whether batches stay as they are from now on, also in worker processes."""
+        return bool(self._is_off)
+
+    @is_off.setter
+    def is_off(self, is_off: bool) -> None:
+        self._is_off.fill_(is_off)
+
     def __call__(self, samples: list[Any]) -> dict[str, Any]:
-        """One mixed batch."""
+        """One batch, mixed unless that is over."""
         batch: dict[str, Any] = self.collate(samples)
         if self.is_off:
             return batch

@@ -29,6 +29,11 @@ def mixup_loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | 
     logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
     if labels.is_floating_point():
         _require_soft_labels(labels)
+        if logits.shape != labels.shape:
+            raise ValueError(
+                f"mixed labels have shape {tuple(labels.shape)} and logits {tuple(logits.shape)}: num_classes of "
+                "MixupCallback must be the model's num_labels"
+            )
     if labels.ndim == 2 and not labels.is_floating_point():
         return _of_tokens(logits.transpose(1, 2), labels, outputs, num_items_in_batch)
     if num_items_in_batch is None:

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from mixreg._autodiff.network import without_rules
-from mixreg.adapters.embeddings import EMBEDDED, MASK, TOKENS, by_name, embedded
+from mixreg.adapters.embeddings import EMBEDDED, MASK, TOKENS, by_name, embedded, logits_of
 from mixreg.adapters.token_moments import at_length
 from mixreg.prediction.rescaled import Rescaled
 from mixreg.prediction.rule import Rule, Share
@@ -83,8 +83,7 @@ class _Logits(nn.Module):
         """Logits; x: the input, which may also be given by its name."""
         with without_rules():
             output = self.model(**({} if x is None else {self.input_name: x}), **further)
-        logits: Tensor = output["logits"]
-        return logits
+        return logits_of(output)
 
 
 class RescaledText(Rescaled):

@@ -8,23 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from mixreg._autodiff.network import rules_apply
-from mixreg.adapters.embeddings import by_name, main_input
+from mixreg._support.processes import gather_objects, rank
+from mixreg.adapters.embeddings import by_name, logits_of, main_input
 from mixreg.adapters.own_loss import loss_again
 from mixreg.adapters.rescaled_calls import Pairs, PlacedRule, rescaled_network
 from mixreg.prediction.rescaled import Rescaled
 from mixreg.prediction.rule import Rule
 
 RULE = "mixup.safetensors"
+Owner = TypeVar("Owner")
+
+
+def hook_owners(model: nn.Module, kind: type[Owner]) -> list[Owner]:
+    """Objects of a kind that have hooks before calls of the model, or of a module in it."""
+    hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
+    found = [getattr(hook, "__self__", None) for hook in hooks]
+    return [each for each in found if isinstance(each, kind)]
 
 
 class Rescaling:
-    """While it is on, a model in evaluation mode obeys a rule.
+    """While it is on, a model in evaluation mode obeys a rule, in place of any other that it obeyed.
 
     Args:
         model: of Hugging Face, which returns a mapping with "logits".
@@ -46,8 +55,12 @@ class Rescaling:
         self.model, self._rule = model, rule
         self.input_name, self.label_name = input_name or main_input(model), label_name
         self.strength, self.temperature = strength, temperature
+        for earlier in hook_owners(model, Rescaling):
+            earlier.remove()
         before = model.register_forward_pre_hook(self._before, with_kwargs=True)
         self._knows_loss = False
+        # What the input of the call that is under way was shrunk by.
+        self._obeyed: PlacedRule | None = None
         self._handles = [before, model.register_forward_hook(self._after, with_kwargs=True)]
 
     def remove(self) -> None:
@@ -101,8 +114,10 @@ class Rescaling:
         write_bytes(Path(folder) / RULE, save(tensors))
 
     def _before(self, model: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        placed = None if model.training or not rules_apply() else self.placed
-        return None if placed is None else ((), placed.shrunk(model, self.input_name, by_name(model, given, named)))
+        self._obeyed = None if model.training or not rules_apply() else self.placed
+        if self._obeyed is None:
+            return None
+        return (), self._obeyed.shrunk(model, self.input_name, by_name(model, given, named))
 
     def _after(self, model: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
         if not rules_apply():
@@ -111,16 +126,14 @@ class Rescaling:
         has_loss = isinstance(labels, Tensor) and isinstance(output, dict) and output.get("loss") is not None
         if model.training:
             # Now, and not when hours of training have passed.
+            logits_of(output)
             if has_loss and not self._knows_loss:
                 self._loss_again(output, output["logits"], labels)
                 self._knows_loss = True
             return None
-        placed = self.placed
-        if placed is None:
+        if self._obeyed is None:
             return None
-        if not isinstance(output, dict) or "logits" not in output:
-            raise TypeError(f"the model must return a mapping with its logits, got {type(output).__name__}")
-        logits = placed.stretched(output["logits"])
+        logits = self._obeyed.stretched(logits_of(output))
         if has_loss:
             # The model's own was that of the logits before they were stretched.
             output["loss"] = self._loss_again(output, logits, labels)
@@ -152,10 +165,21 @@ def rescale_from(
     Returns:
         What `remove()` takes off again.
     """
+    placed = _read(Path(folder) / RULE)
+    return Rescaling(model, placed.rule, input_name, label_name, placed.strength, placed.temperature)
+
+
+def placed_beside(folder: str | Path | None) -> PlacedRule | None:
+    """The rule that the first process finds in a checkpoint's folder, if there is one; all processes must call this."""
+    path = None if folder is None else Path(folder) / RULE
+    found: PlacedRule | None = gather_objects(_read(path) if rank() == 0 and path and path.is_file() else None)[0]
+    return found
+
+
+def _read(path: Path) -> PlacedRule:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    path = Path(folder) / RULE
     try:
         tensors = load_file(path)
         rule = Rule.from_tensors(tensors)
@@ -163,5 +187,4 @@ def rescale_from(
         strength, found = float(tensors.get("strength", torch.tensor(1.0))), tensors.get("temperature")
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
         raise ValueError(f"{path} does not hold the rule of a Mixup run: {error}") from error
-    temperature = found if found is None or found.ndim else float(found)
-    return Rescaling(model, rule, input_name, label_name, strength, temperature)
+    return PlacedRule(rule, strength, found if found is None or found.ndim else float(found))

@@ -113,6 +113,10 @@ class TokenMoments:
             total.merge(each)
         return total
 
+    def tokens(self) -> Tensor:
+        """Those that were seen, each once, in order."""
+        return (self._added_up()[0] & (2**_TOKEN_BITS - 1)).unique()
+
     @torch.no_grad()
     def x_mean(self, embed: Embed) -> Tensor:
         """x̄, T × d in float64, where `embed` gives the vectors of tokens, k × d."""
