@@ -111,7 +111,7 @@ def _options() -> dict[str, list[tuple[str, Option]]]:
 
 def _described(option: Option) -> str:
     default = "" if option.default is None else f" [default: {_shown(option.default)}]"
-    return f"{option.about.rstrip('.,')}{default}"
+    return f"{option.about.rstrip('.')}{default}"
 
 
 def _shown(default: Any) -> str:

@@ -45,8 +45,8 @@ class CutMix(Recipe, Augmentation):
         per_sample: draw a box for every image, or one for the batch.
         probability: that an image gets a box (or the whole batch, if not `per_sample`), in [0, 1].
         label_smoothing: ε in [0, 1) of a smoothing towards the uniform label, before mixing.
-        partners: "uniform" or "balanced" over classes,
-            or a callable (y, generator) that gives the partner of each.
+        partners: "uniform" or "balanced" over classes.
+            In Python also a callable (y, generator) that gives the partner of each.
         ignore_index: the class index (255, −100) that has no part in the loss: all its soft labels are 0.
         inputs: where a batch that is no pair holds x; y is at `targets`.
         targets: the same of y.

@@ -40,8 +40,8 @@ class Mixup(Recipe, WithMixupRule, Augmentation):
         inplace: overwrite the tensors of x. Targets are small and always fresh.
         probability: that a sample is mixed (or the whole batch, if not `per_sample`), in [0, 1].
         label_smoothing: ε in [0, 1) of a smoothing towards the uniform label, before mixing.
-        partners: "uniform" or "balanced" over classes,
-            or `SimilarTargets(bandwidth)`, or a callable (y, generator) that gives the partner of each.
+        partners: "uniform" or "balanced" over classes.
+            In Python also `SimilarTargets(bandwidth)`, or a callable (y, generator) that gives the partner of each.
         ignore_index: the class index (255, −100) that has no part in the loss: all its soft labels are 0.
         inputs: where a batch that is no pair holds x, a key or several; y is at `targets`.
         targets: the same of y.

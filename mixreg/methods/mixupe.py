@@ -44,8 +44,8 @@ class MixupE(Recipe, WithMixupRule, Criterion):
         loss: a name or a differentiable callable on one sample.
         generator: random number generator; by default PyTorch's global one.
         probability: that a sample is mixed, in [0, 1].
-        partners: "uniform" or "balanced" over classes,
-            or a callable (y, generator) that gives the partner of each.
+        partners: "uniform" or "balanced" over classes.
+            In Python also a callable (y, generator) that gives the partner of each.
     """
 
     name = "mixupe"
