@@ -1,6 +1,7 @@
 """What was found by attacking the Lightning callback: resumes, optimisers, averages, fits and settings."""
 
 import math
+import pickle
 from pathlib import Path
 
 import pytest
@@ -285,6 +286,8 @@ def test_a_second_fit_draws_as_the_first() -> None:
         trainer([callback], 1).fit(module, blobs(48, 1))
         weights.append(torch.cat([p.detach().flatten() for p in module.parameters()]))
     assert torch.equal(*weights)
+    # Nothing of the last batch is left that could not be sent to another process.
+    assert pickle.loads(pickle.dumps(callback)).moments.count == callback.moments.count == 48
 
 
 class Regression(Module):

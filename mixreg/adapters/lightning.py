@@ -230,6 +230,7 @@ class MixupCallback(InEvaluation, Callback):
         pl_module.__dict__.pop("training_step", None)
         take_away(pl_module)
         self._stop()
+        self._drawn = None
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave the module as it was, whatever happened."""
