@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import signal
 import time
 import warnings
@@ -19,6 +20,7 @@ from torch import nn
 
 import mixreg
 from mixreg import Rescaled, Rule
+from mixreg._support.files import write_bytes
 from mixreg.commands.main import main
 from mixreg.data import DataError, load
 from mixreg.evaluation.labelled import labelled_batches
@@ -239,6 +241,19 @@ def test_predictions_that_are_ended_leave_nothing(run: Path, tmp_path: Path) -> 
     process.communicate()
     assert process.returncode != 0
     assert list(out.iterdir()) == []
+
+
+def test_an_interrupt_at_the_moment_a_file_is_made_leaves_nothing(tmp_path: Path, monkeypatch) -> None:
+    make = os.open
+
+    def interrupted(*args, **kwargs):
+        os.close(make(*args, **kwargs))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_bytes(tmp_path / "p.csv", b"")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_capital_endings(run: Path, tmp_path: Path) -> None:

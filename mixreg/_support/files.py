@@ -12,7 +12,7 @@ import glob
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,13 +24,11 @@ _TEMPORARY = ".part"
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write to, which becomes `path` when the block ends well."""
+    # Named before it is made: whatever interrupts from here on finds it.
+    name = path.parent / f".{path.name}.{secrets.token_hex(4)}{_TEMPORARY}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_TEMPORARY, dir=path.parent)
-    except OSError as error:
-        raise _explained(error, path) from error
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+        with open(name, "xb", opener=_privately) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -45,6 +43,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError):
             raise _explained(error, path) from error
         raise
+
+
+def _privately(name: str, flags: int) -> int:
+    return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
 
 
 @contextmanager
