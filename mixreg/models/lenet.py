@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from mixreg.models.pooled_convolution import PooledConvolution
+
 
 class LeNet(nn.Module):
     """Two convolutions and three dense layers; 62,006 parameters for 10 classes of 3 × 32 × 32.
@@ -17,7 +19,7 @@ class LeNet(nn.Module):
     def __init__(self, num_classes: int = 10, shape: tuple[int, ...] = (3, 32, 32)) -> None:
         super().__init__()
         channels, height, width = shape
-        self.conv1 = nn.Conv2d(channels, 6, 5)
+        self.conv1 = PooledConvolution(channels, 6, 5)
         self.conv2 = nn.Conv2d(6, 16, 5)
         self.fc1 = nn.Linear(16 * _after_two(height) * _after_two(width), 120)
         self.fc2 = nn.Linear(120, 84)
@@ -26,7 +28,7 @@ class LeNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Logits, n × c, for x: n × channels × height × width."""
         # The same as pooling what is rectified, at a quarter of the rectifying.
-        x = torch.relu(torch.max_pool2d(self.conv1(x), 2))
+        x = torch.relu(self.conv1(x))
         # Flattened first: with channels last that is a copy, and gradients of what is rectified lie as it does.
         x = torch.relu(torch.max_pool2d(self.conv2(x), 2).flatten(1))
         x = torch.relu(self.fc1(x))
