@@ -1,6 +1,6 @@
 """An epoch of `mixreg train` beside the loop that one writes in ten lines; CIFAR-10-sized noise, batches of 128.
 
-    python benchmarks/training.py [--models lenet small-resnet resnet9] [--images 6400] [--rounds 7] [--threads 1]
+    python benchmarks/training.py [--models lenet small-resnet resnet9] [--images 6400] [--rounds 7] [--threads 1 2]
                                   [--json FILE]
 
 The loop (`naive`) has its images in memory as scaled floats with channels first, indexes them, mixes with one λ for
@@ -13,7 +13,7 @@ they take turns within one run, without crops and flips; medians.
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,9 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
-from timing import medians
+from timing import keep, medians
 from torch.nn.functional import cross_entropy
 
 from mixreg._support.freed_memory import keep_freed_memory
@@ -117,26 +115,20 @@ def process(*about: object) -> Iterator[Callable[[], object]]:
         child.join()
 
 
-def compared(model: str, count: int, rounds: int, threads: int, folder: Path) -> list[dict[str, str | int | float]]:
-    """One row for each method: seconds of an epoch of both, and their ratio."""
+def compared(model: str, count: int, rounds: int, threads: int, folder: Path) -> dict[str, float]:
+    """For each method, an epoch of `mixreg train` in epochs of the loop."""
     with ExitStack() as stack:
         contestants = {
             f"{name} {method}": stack.enter_context(process(name, model, method, count, threads, folder))
             for method in METHODS
             for name in ("naive", "mixreg")
         }
-        found = medians(contestants, rounds)
-    return [
-        {
-            "model": model,
-            "images": count,
-            "method": method,
-            "naive_seconds": found[f"naive {method}"],
-            "mixreg_seconds": found[f"mixreg {method}"],
-            "ratio": found[f"mixreg {method}"] / found[f"naive {method}"],
-        }
+        seconds = medians(contestants, rounds)
+    return {
+        f"{model}, {method}, {count:,} images, threads: {threads}": seconds[f"mixreg {method}"]
+        / seconds[f"naive {method}"]
         for method in METHODS
-    ]
+    }
 
 
 if __name__ == "__main__":
@@ -144,17 +136,11 @@ if __name__ == "__main__":
     parser.add_argument("--models", nargs="+", default=["lenet", "small-resnet", "resnet9"])
     parser.add_argument("--images", nargs="+", type=int, default=[6400])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", nargs="+", type=int, default=[torch.get_num_threads()])
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    rows = []
+    found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for model in given.models:
-            for count in given.images:
-                rows += compared(model, count, given.rounds, given.threads, Path(folder))
-    table = Table("model", "images", "method", "naive, s", "mixreg train, s", "ratio", title=f"{given.threads} threads")
-    for row in rows:
-        table.add_row(*[f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()])
-    Console(width=100).print(table)
-    if given.json is not None:
-        given.json.write_text(json.dumps({"threads": given.threads, "rounds": given.rounds, "rows": rows}, indent=1))
+        for model, count, threads in itertools.product(given.models, given.images, given.threads):
+            found |= compared(model, count, given.rounds, threads, Path(folder))
+    keep("training", found, given.json)

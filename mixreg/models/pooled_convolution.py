@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.forward_ad import unpack_dual
 from torch.nn.functional import conv2d, max_pool2d, pad
 
 
@@ -66,8 +67,9 @@ def pooled_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None) ->
         bias: o.
     """
     is_side_by_side = x.device.type == "cpu" and x.shape[1] > 1 and x.stride(1) == 1
-    # A compiler has its own ways, and a file should hold the operators that everything knows.
-    if not is_side_by_side or torch.compiler.is_compiling():
+    # A compiler has its own ways, a file should hold the operators that everything knows, and inputs that move are
+    # pooled by a closed form (`mixreg._autodiff`).
+    if not is_side_by_side or torch.compiler.is_compiling() or unpack_dual(x).tangent is not None:
         return max_pool2d(conv2d(x, weight, bias), 2)
     # Columns are compared first: among equals `max_pool2d` takes the first as one reads.
     moved = torch.cat([pad(weight, (column, 1 - column, row, 1 - row)) for column in (0, 1) for row in (0, 1)])
