@@ -40,6 +40,7 @@ _NOUNS = {
     "human": "human labels",
     "image_size": "pixels a side",
     "images": "test images",
+    "longer": "length of training on further data",
     "looks": "measurements on the way",
     "lr": "learning rate",
     "moments": "moments of",

@@ -79,7 +79,7 @@ def _final(results: Results, method: str, measure: str) -> list[float]:
 
 
 def caption(sizes: Sizes) -> str:
-    before, _, _ = alpha_runs.caption(sizes).rpartition("; ")
+    before, _, _ = alpha_runs.caption({**sizes, "datasets": sizes["datasets"][:1]}).rpartition("; ")
     data = alpha_runs.shown_name(sizes["datasets"][0])
     return f"{data}, α = {_alpha(sizes):g}: {before}; mean and 95 % interval of {sizes['approximate']} repetitions"
 
