@@ -87,7 +87,7 @@ def test_batches_of_any_form_are_read_by_their_fields() -> None:
     samples = [{"image": a, "label": b} for a, b in zip(x, y, strict=True)]
     loaded = next(iter(DataLoader(samples, 6, collate_fn=mix(inputs="image", targets="label").collate_fn)))
     assert torch.equal(loaded["image"], expected_x)
-    either = Choice([mix(), mix()], generator=seeded(5), inputs="image", targets="label")(batch)
+    either = Choice([Mixup(1.0, 6), Mixup(1.0, 6)], generator=seeded(5), inputs="image", targets="label")(batch)
     assert either["label"].shape == (6, 6)
     with pytest.raises(KeyError, match=r"has nothing at 'pixels'"):
         mix(inputs="pixels", targets="label")(batch)

@@ -110,7 +110,7 @@ def test_c_mixup_mixes_what_is_near_and_has_no_rule() -> None:
     assert mix.rule(moments) is None
     with pytest.raises(TypeError, match="a method that has none is used as it is"):
         Rescaled(nn.Linear(3, 1), rule=mix.rule(moments))
-    assert Choice([mix, Mixup(1.0)]).rule(moments) is None
+    assert Choice([Mixup(1.0, partners=SimilarTargets(0.3)), Mixup(1.0)]).rule(moments) is None
 
 
 class Neighbour:

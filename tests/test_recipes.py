@@ -200,7 +200,7 @@ def test_wrong_recipes_get_a_sentence() -> None:
         Choice([Mixup(1.0, 3), RegMixup(num_classes=3)])
     with pytest.raises(ValueError, match="2 numbers of at least 0 that sum to 1"):
         Choice([Mixup(1.0, 3), CutMix(1.0, 3)], [0.5, 0.6])
-    with pytest.raises(ValueError, match=r"smooth labels alike, or there is no one rule for them, got 0, 0\.1"):
+    with pytest.raises(ValueError, match=r"smooth labels alike, or there is no one rule for them, got 0\.0, 0\.1"):
         Choice([Mixup(1.0, 3), CutMix(1.0, 3, label_smoothing=0.1)])
     with pytest.raises(ValueError, match="at least one method"):
         Choice([])

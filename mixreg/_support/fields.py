@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
+
+from torch import Tensor
 
 Key = int | str
 Keys = Key | Sequence[Key]
@@ -26,12 +28,15 @@ def taken(batch: Any, keys: Keys) -> Any:
         raise KeyError(f"the batch, a {type(batch).__name__} of {held}, has nothing at {keys!r}") from None
 
 
-def placed(keys: Keys, value: Any) -> Iterator[tuple[Key, Any]]:
-    """What `taken` took, by key."""
-    if isinstance(keys, (int, str)):
-        yield keys, value
-    else:
-        yield from value.items()
+def placed(inputs: Keys, targets: Keys, x: Any, y: Any) -> dict[Key, Any]:
+    """What `taken` took of both, by key; what is an input and a target must have stayed a tensor."""
+    of_inputs, of_targets = (
+        {keys: value} if isinstance(keys, (int, str)) else value for keys, value in ((inputs, x), (targets, y))
+    )
+    for key in of_inputs.keys() & of_targets.keys():
+        if not isinstance(of_targets[key], Tensor):
+            raise ValueError(f"{key!r} is an input and a target: one place cannot hold both the mixture and its parts")
+    return {**of_inputs, **of_targets}
 
 
 def replaced(batch: Any, changed: Mapping[Any, Any]) -> Any:

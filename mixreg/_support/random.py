@@ -85,15 +85,17 @@ def normal(
     return _moved(torch.randn(tuple(shape), dtype=dtype, **_source(generator)), device)
 
 
-def weighted_choices(
-    weights: Tensor, generator: torch.Generator | None = None, device: torch.device | None = None
-) -> Tensor:
-    """One of m with probabilities in proportion to weights, for each row, independently: n × m → n."""
+def weighted_choices(weights: Tensor, generator: torch.Generator | None = None, times: int | None = None) -> Tensor:
+    """One of m with probabilities in proportion to weights, for each row, independently: n × m → n.
+
+    Or so many of each row: n × times.
+    """
     sums = weights.double().cumsum(-1).to(device_of(generator))
-    place = uniform(weights.shape[:-1], generator, torch.float64).unsqueeze(-1) * sums[..., -1:]
+    drawn = uniform((*weights.shape[:-1], times or 1), generator, torch.float64)
     # The last one that has a weight, where rounding went beyond it.
     last = sums.shape[-1] - 1 - (sums >= sums[..., -1:]).sum(-1, keepdim=True) + 1
-    return _moved(torch.minimum(torch.searchsorted(sums, place, right=True), last).squeeze(-1), device)
+    found = torch.minimum(torch.searchsorted(sums, drawn * sums[..., -1:], right=True), last)
+    return found.squeeze(-1) if times is None else found
 
 
 def gamma(concentration: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def leaves(tree: Any, name: str = "x") -> Iterator[tuple[str, Tensor]]:
-    """The tensors of `tree`, each with the Python expression that reaches it (`x['image']`, `x[0]`).
+    """The tensors of `tree`, each with the Python expression that reaches it (`x['image']`, `x[0]`, `x.ids`).
 
     The order depends on the keys alone, not on the order in which a dict was filled.
     """
@@ -24,10 +24,16 @@ def leaves(tree: Any, name: str = "x") -> Iterator[tuple[str, Tensor]]:
         for key in sorted(tree, key=repr):
             yield from leaves(tree[key], f"{name}[{key!r}]")
     elif isinstance(tree, (tuple, list)):
-        for index, branch in enumerate(tree):
-            yield from leaves(branch, f"{name}[{index}]")
+        # Fields of a named tuple by their names.
+        for place, branch in zip(_places(tree), tree, strict=True):
+            yield from leaves(branch, f"{name}{place}")
     else:
         raise TypeError(f"{name} must be a tensor or a tuple, list or dict of tensors, got {type(tree).__name__}")
+
+
+def _places(tree: tuple[Any, ...] | list[Any]) -> list[str]:
+    fields = getattr(tree, "_fields", None)
+    return [f"[{index}]" for index in range(len(tree))] if fields is None else [f".{field}" for field in fields]
 
 
 def rebuild(tree: Any, replace: Callable[[Tensor], Any]) -> Any:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 try:
     from sklearn.base import ClassifierMixin, RegressorMixin
-    from sklearn.utils import column_or_1d
+    from sklearn.utils import check_consistent_length, column_or_1d
     from sklearn.utils.multiclass import check_classification_targets, type_of_target
     from sklearn.utils.validation import validate_data as _validate_data  # noqa: F401
 except ImportError as error:
@@ -50,7 +51,7 @@ class MixupClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
             strength and temperature fitted on held-out samples.
         hidden: widths of the default network's hidden layers.
         epochs: passes over the data, at most.
-        batch_size: samples that are mixed with each other.
+        batch_size: samples of a step.
         optimizer: "adam", "adamw", "sgd", or a callable such as `torch.optim.NAdam`.
         lr: its learning rate.
         weight_decay: its weight decay.
@@ -176,8 +177,7 @@ class MixupClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
             elif classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit")
             else:
-                several = np.ndim(y) == 2 and np.shape(y)[1] > 1
-                kind = SeveralClasses([np.unique(c) for c in classes]) if several else Classes(np.unique(classes))
+                kind = _first_kind(classes, 1 if np.ndim(y) < 2 else np.shape(y)[1])
         elif isinstance(kind, Classes) and classes is not None and not np.array_equal(np.unique(classes), kind.classes):
             raise ValueError(f"classes={classes!r} is not the same as on the first call: {kind.classes!r}")
         return self._partial_fit(X, y, sample_weight, kind)
@@ -206,17 +206,30 @@ class MixupClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         """The most probable class of each sample, n; of several targets n × targets; of labels those above ½."""
         return self._kind_of_fit().predicted(self._outputs(X))
 
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """The accuracy; of several targets or labels, how often all are right."""
         found = self.predict(X)
         given = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        is_right = found == np.asarray(y).reshape(found.shape)
+        right = y.toarray() if sparse.issparse(y) else np.asarray(y)
+        check_consistent_length(found, right)
+        is_right = found == right.reshape(found.shape)
         return float(np.average(is_right if is_right.ndim == 1 else is_right.all(1), weights=given))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def _first_kind(classes: Any, targets: int) -> Classes | SeveralClasses:
+    """What the first call to `partial_fit` says of classes, of so many targets."""
+    if targets == 1:
+        return Classes(np.unique(classes))
+    if len(classes) != targets or not all(np.ndim(each) == 1 for each in classes):
+        raise ValueError(
+            f"classes must be a list of the classes of each of {targets} targets (none for labels), got {classes!r}"
+        )
+    return SeveralClasses([np.unique(each) for each in classes])
 
 
 class MixupRegressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
@@ -232,7 +245,7 @@ class MixupRegressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
             strength fitted on held-out samples.
         hidden: widths of the default network's hidden layers.
         epochs: passes over the data, at most.
-        batch_size: samples that are mixed with each other.
+        batch_size: samples of a step.
         optimizer: "adam", "adamw", "sgd", or a callable such as `torch.optim.NAdam`.
         lr: its learning rate.
         weight_decay: its weight decay.

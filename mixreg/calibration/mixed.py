@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mixreg.losses.mixed_targets import MixedTargets
 from mixreg.losses.pair_cross_entropy import IGNORED
+from mixreg.losses.targets import is_label
 
 
 def mixed_accuracy(logits: Tensor, mixed: MixedTargets | Tensor, ignore_index: int = IGNORED) -> Tensor:
@@ -51,5 +52,6 @@ def mixed_accuracy(logits: Tensor, mixed: MixedTargets | Tensor, ignore_index: i
     if found.shape != mixed.y.shape:
         raise ValueError(f"outputs {tuple(logits.shape)} have no class for targets {tuple(mixed.y.shape)}")
     parts = ((mixed.y, 1 - share), (mixed.y_partner, share))
-    hits = sum(weight * (found == label) * (label != ignore_index) for label, weight in parts)
-    return torch.as_tensor(hits).sum() / torch.as_tensor(sum(w * (label != ignore_index) for label, w in parts)).sum()
+    counted = [weight * is_label(label, ignore_index).logical_not() for label, weight in parts]
+    hits = sum(weight * (found == label) for weight, (label, _) in zip(counted, parts, strict=True))
+    return torch.as_tensor(hits).sum() / torch.as_tensor(sum(counted)).sum()

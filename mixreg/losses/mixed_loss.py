@@ -4,7 +4,8 @@ With `x, mixed = mix(x, y, parts=True)`:
 
 * class indices: (1 − s) ℓ(u, y) + s ℓ(u, y'), for every loss of them: weights of classes, focal, label smoothing,
   ignored labels. Where ℓ is linear in the label, as cross-entropy is, this is the loss on soft labels.
-* numbers (soft labels, several labels at once, regression): ℓ(u, (1 − s) y + s y'), the loss on mixed targets.
+* numbers (soft labels, several labels at once, regression): ℓ(u, (1 − s) y + s y'), the loss on mixed targets. Integers
+  are numbers to PyTorch's losses of regression, and zeros and ones where each output has one.
 
 **Averaging.** A mean is over labels that are not ignored, each as much as its share: Σ (1 − s) ℓ + s ℓ' over the sum of
 the shares that are left. With weights of classes, PyTorch divides by the sum of weights for class indices, and by the
@@ -27,8 +28,13 @@ from torch.nn import functional
 
 from mixreg.losses.mixed_targets import MixedTargets, over_samples
 from mixreg.losses.pair_cross_entropy import IGNORED, pair_losses, returned_dtype
+from mixreg.losses.targets import is_label
 
 REDUCTIONS = ("none", "mean", "sum")
+# Whose integers are class indices, and whose are numbers, whatever their shape.
+_OF_LABELS = nn.CrossEntropyLoss, nn.NLLLoss
+_OF_NUMBERS = nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss
+_FUNCTIONS_OF_NUMBERS = functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss
 
 
 def mixed_loss(criterion: Any) -> nn.Module:
@@ -47,8 +53,9 @@ def mixed_loss(criterion: Any) -> nn.Module:
     """
     if isinstance(criterion, (Mapping, list, tuple)):
         return _Several(criterion)
-    if not callable(criterion):
-        raise TypeError(f"a loss is a callable of outputs and targets, got {type(criterion).__name__}")
+    if not callable(criterion) or isinstance(criterion, type):
+        given = f"the class {criterion.__name__}" if isinstance(criterion, type) else type(criterion).__name__
+        raise TypeError(f"a loss is a callable of outputs and targets, got {given}")
     return _MixedLoss(criterion)
 
 
@@ -67,10 +74,14 @@ class _MixedLoss(nn.Module):
                 f"mixed_loss compares with what mix(x, y, parts=True) gives, got {type(mixed).__name__}; other targets "
                 "are for the criterion itself"
             )
+        if not isinstance(outputs, Tensor) or outputs.ndim == 0:
+            raise TypeError(f"outputs must be a tensor, one for each sample, got {_kind_of(outputs)}")
         if len(outputs) != len(mixed.y):
             raise ValueError(f"there are {len(outputs)} outputs and {len(mixed.y)} mixed targets")
-        if mixed.y.is_floating_point() or mixed.y.dtype == torch.bool:
-            return self.criterion(outputs, (mixed if mixed.y.is_floating_point() else _as_numbers(mixed)).values())
+        if mixed.y.is_floating_point():
+            return self.criterion(outputs, mixed.values())
+        if _are_numbers(self.criterion, mixed, outputs):
+            return self.criterion(outputs, _as_numbers(mixed, outputs).values())
         told = _cross_entropy_options(self.criterion)
         if told is not None:
             losses, count = pair_losses(outputs, mixed, **told)
@@ -124,6 +135,8 @@ class _Several(nn.Module):
     def forward(self, outputs: Any, mixed: Any) -> Tensor:
         """Σ of the losses; outputs and mixed: of the structure of the losses."""
         for what, given in (("outputs", outputs), ("mixed targets", mixed)):
+            if not isinstance(given, (Mapping, list, tuple)):
+                raise TypeError(f"there are losses for {self.keys}, and {what} are {_kind_of(given)}")
             found = list(given) if isinstance(given, Mapping) else list(range(len(given)))
             if set(found) != set(self.keys) or isinstance(given, MixedTargets):
                 raise TypeError(f"there are losses for {self.keys}, and {what} for {found}")
@@ -180,8 +193,20 @@ def _unreduced(criterion: Callable[..., Any]) -> Callable[..., Tensor]:
 
 def _taken_by(criterion: Any, y: Tensor, outputs: Tensor) -> Tensor:
     """Zeros and ones as numbers, for losses that compare every output with one."""
-    is_of_labels = isinstance(criterion, (nn.CrossEntropyLoss, nn.NLLLoss))
-    return y.to(outputs.dtype) if y.shape == outputs.shape and y.ndim > 1 and not is_of_labels else y
+    return y.to(outputs.dtype) if y.shape == outputs.shape and not isinstance(criterion, _OF_LABELS) else y
+
+
+def _are_numbers(criterion: Any, mixed: MixedTargets, outputs: Tensor) -> bool:
+    """Whether integers or booleans are numbers, to be mixed and compared once, and not labels."""
+    y, other = mixed.y, mixed.y_partner
+    while isinstance(criterion, partial):
+        criterion = criterion.func
+    if y.dtype == torch.bool or isinstance(criterion, _OF_NUMBERS) or criterion in _FUNCTIONS_OF_NUMBERS:
+        return True
+    if y.shape != outputs.shape or isinstance(criterion, _OF_LABELS):
+        return False
+    # Of outputs with a target each, other integers than 0 and 1 mean something to the loss (−1: not known).
+    return bool((((y == 0) | (y == 1)) & ((other == 0) | (other == 1))).all())
 
 
 def _count(losses: Tensor, mixed: MixedTargets, ignore_index: int | None) -> Tensor | int:
@@ -189,11 +214,17 @@ def _count(losses: Tensor, mixed: MixedTargets, ignore_index: int | None) -> Ten
     if ignore_index is None or mixed.y.shape != losses.shape:
         return losses.numel()
     share = mixed.spread_share().to(losses.dtype)
-    return torch.where(mixed.y == ignore_index, 0, 1 - share).add(share * (mixed.y_partner != ignore_index)).sum()
+    is_own, is_other = (is_label(y, ignore_index).logical_not() for y in (mixed.y, mixed.y_partner))
+    return ((1 - share) * is_own + share * is_other).sum()
 
 
-def _as_numbers(mixed: MixedTargets) -> MixedTargets:
-    return MixedTargets(mixed.y.to(mixed.share.dtype), mixed.y_partner.to(mixed.share.dtype), mixed.share)
+def _as_numbers(mixed: MixedTargets, outputs: Tensor) -> MixedTargets:
+    kind = torch.promote_types(mixed.share.dtype, outputs.dtype)
+    return MixedTargets(mixed.y.to(kind), mixed.y_partner.to(kind), mixed.share)
+
+
+def _kind_of(given: Any) -> str:
+    return f"a tensor of shape {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
 
 
 def _cross_entropy_options(criterion: Any) -> dict[str, Any] | None:

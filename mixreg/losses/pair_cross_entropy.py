@@ -72,6 +72,8 @@ def pair_losses(
     ignore_index: int = IGNORED,
 ) -> tuple[Tensor, Tensor | int]:
     """The same at least in float32, and how many labels: of those that are ignored, what partners' shares leave."""
+    if logits.ndim < 2:
+        raise ValueError(f"cross-entropy needs outputs n × classes × …, got shape {tuple(logits.shape)}")
     classes = logits.shape[1]
     exact = _exact(logits)
     labels, share = torch.stack([mixed.y, mixed.y_partner], 1).long(), mixed.spread_share().to(exact)

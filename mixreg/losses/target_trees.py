@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mixreg._support.structure import common_dtype, leaves, rebuild, validate_batch
-from mixreg.losses.targets import is_class_index, require_equally_many, to_values, validate_num_classes
+from mixreg.losses.targets import is_class_index, is_label, require_equally_many, to_values, validate_num_classes
 
 # Of one target, or of each of several in their structure.
 Classes = int | None | tuple[Any, ...] | list[Any] | Mapping[Any, Any]
@@ -80,7 +80,7 @@ def _named(y: Any) -> list[tuple[str, Tensor]]:
 def _values(y: Tensor, classes: int | None, dtype: torch.dtype, ignore_index: int | None) -> Tensor:
     if ignore_index is None or not is_class_index(y):
         return to_values(y, classes, dtype)
-    is_ignored = y == ignore_index
+    is_ignored = is_label(y, ignore_index)
     return to_values(y.masked_fill(is_ignored, 0), classes, dtype) * is_ignored.logical_not().unsqueeze(1)
 
 

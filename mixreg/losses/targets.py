@@ -96,13 +96,26 @@ def require_labels_in_range(y: Tensor, num_classes: int) -> None:
         )
 
 
-def require_probabilities(values: Tensor) -> None:
-    """The targets of cross-entropy, n × c × …, sum to 1 over the classes."""
-    total, message = values.sum(1), "cross_entropy needs targets that sum to 1 over the classes"
+def is_label(y: Tensor, label: int) -> Tensor:
+    """Where integers are this label; one that their type cannot hold (−100 in bytes) would be wrapped around by ==."""
+    kind = torch.iinfo(torch.uint8 if y.dtype == torch.bool else y.dtype)
+    return y == label if kind.min <= label <= kind.max else torch.zeros_like(y, dtype=torch.bool)
+
+
+def require_probabilities(
+    values: Tensor, message: str = "cross_entropy needs targets that sum to 1 over the classes"
+) -> None:
+    """Soft labels, n × c × …, sum to 1 over the classes; on a device that is found out later."""
     if is_asynchronous(values):
-        assert_later((total - 1).abs() < 1e-4, message)
-    elif not torch.allclose(total, torch.ones_like(total), atol=1e-4):
+        assert_later((values.sum(1) - 1).abs() < 1e-4, message)
+    elif not are_probabilities(values):
         raise ValueError(message)
+
+
+def are_probabilities(values: Tensor) -> bool:
+    """Whether values, n × c × …, sum to 1 over the classes; waits for them."""
+    total = values.sum(1)
+    return torch.allclose(total, torch.ones_like(total), atol=1e-4)
 
 
 def binary_values(y: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:

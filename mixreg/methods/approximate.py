@@ -71,6 +71,7 @@ class ApproximateMixup(WithMixupRule, Criterion):
     name = "approximate"
     about = "the quadratic risk of Theorem 3 as a loss"
     options = ("part",)
+    row_count = len(Perturbed._fields)
 
     def __init__(
         self,

@@ -26,6 +26,15 @@ from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
 
 
+def _alike(methods: Sequence[Augmentation], name: str, usual: Any, what: str) -> Any:
+    """What all methods were told, or an error: they have one rule, and share what they leave as it is."""
+    found = {getattr(method, name, usual) for method in methods}
+    if len(found) > 1:
+        given = ", ".join(sorted(map(str, found)))
+        raise ValueError(f"the methods of a choice {what}, or there is no one rule for them, got {given}")
+    return found.pop()
+
+
 class Choice(Recipe, Augmentation):
     """Draws a method for each batch: `x, y = Choice([Mixup(0.2, 10), CutMix(1.0, 10)])(x, y)`.
 
@@ -59,20 +68,16 @@ class Choice(Recipe, Augmentation):
             if not isinstance(method, Augmentation):
                 raise TypeError(f"Choice is between augmentations, which change (x, y), got {type(method).__name__}")
         self.methods = list(methods)
-        smoothings = {getattr(method, "label_smoothing", 0.0) for method in methods}
-        if len(smoothings) > 1:
-            given = ", ".join(f"{value:g}" for value in sorted(smoothings))
-            raise ValueError(
-                f"the methods of a choice smooth labels alike, or there is no one rule for them, got {given}"
-            )
-        self._label_smoothing = smoothings.pop()
+        self._label_smoothing = _alike(methods, "label_smoothing", 0.0, "smooth labels alike")
+        self.ignore_index = _alike(methods, "ignore_index", None, "ignore the same label")
+        if any(method.generator is not None for method in methods):
+            raise ValueError("the methods of a choice draw from its generator: give generator= to Choice alone")
         q = [1 / len(methods)] * len(methods) if probabilities is None else [float(p) for p in probabilities]
         if len(q) != len(methods) or min(q) < 0 or abs(sum(q) - 1) > 1e-6:
             raise ValueError(f"probabilities must be {len(methods)} numbers of at least 0 that sum to 1, got {list(q)}")
         self.probabilities = [p / sum(q) for p in q]
         self.probability, self.generator = probability, generator
         self.inputs, self.targets = inputs, targets
-        self.ignore_index = getattr(methods[0], "ignore_index", None)
 
     @classmethod
     def build(cls, setting: Setting) -> Method:

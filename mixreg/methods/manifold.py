@@ -28,7 +28,7 @@ from mixreg._support.random import integers, stream, uniform
 from mixreg._support.structure import require_plain
 from mixreg.losses.mixed_targets import MixedTargets
 from mixreg.losses.targets import is_class_index, require_equally_many, to_values, validate_num_classes
-from mixreg.methods.call_forms import is_drawn, pair_of
+from mixreg.methods.call_forms import drawn_rows, pair_of
 from mixreg.methods.method import Comparing, Method, Rows, Setting
 from mixreg.methods.pairing import Pairing, is_chosen, mix, paired
 from mixreg.methods.partners import Partners, UniformPartners, draw_partners
@@ -39,6 +39,8 @@ from mixreg.theory.moments import DataMoments
 from mixreg.theory.numerics import draw_smaller_part
 
 _HIDDEN = "hidden."
+# x, y, layer, key, share
+_ROWS = 5
 
 
 class ManifoldMixup(Recipe, Comparing):
@@ -105,10 +107,8 @@ class ManifoldMixup(Recipe, Comparing):
         if not isinstance(net, nn.Module):
             raise TypeError(f"ManifoldMixup mixes at the layers of a torch.nn.Module, got {type(net).__name__}")
         self.choose_layers(net)
-        if y is None and is_drawn(x):
-            rows: Rows = tuple(x)
-        else:
-            rows = self.own_rows(*pair_of(type(self).__name__, x, y), parts)
+        name = type(self).__name__
+        rows: Rows = drawn_rows(name, x, y, _ROWS) or self.own_rows(*pair_of(name, x, y), parts)
         logits, mixed = self._mixed(net, rows)
         return logits, mixed if parts else self._soft(mixed)
 
@@ -128,7 +128,7 @@ class ManifoldMixup(Recipe, Comparing):
         In place of x and y it takes what `own_rows` gave for them.
         """
         self.choose_layers(net)
-        rows: Rows = tuple(x) if y is None and is_drawn(x) else self.own_rows(x, y)
+        rows: Rows = drawn_rows(type(self).__name__, x, y, _ROWS) or self.own_rows(x, y)
         pairing = self._pairing(rows)
         with mixing_layer(net, self._layer_of(rows), pairing):
             yield self._soft(paired(rows[1], pairing))
@@ -144,7 +144,8 @@ class ManifoldMixup(Recipe, Comparing):
             raise TypeError(f"ManifoldMixup takes inputs of one tensor, got {type(x).__name__}")
         require_plain(x, "x")
         kind = x.dtype if x.is_floating_point() else torch.get_default_dtype()
-        values = y if parts else self._smoothed(to_values(y, self.num_classes, kind))
+        is_kept = parts and y.dtype != torch.bool
+        values = y if is_kept else self._smoothed(to_values(y, None if parts else self.num_classes, kind))
         n, device = require_equally_many(len(x), values), x.device
         layer = integers(len(self.layers), (), generator, device).expand(n)
         share = draw_smaller_part(self.alpha, (n,), generator, values.dtype if values.is_floating_point() else kind)

@@ -25,10 +25,11 @@ from torch.utils.data import default_collate
 from mixreg._autodiff.network import Network
 from mixreg._support.fields import Keys, placed, replaced, taken
 from mixreg._support.random import Random
-from mixreg.losses import AnyLoss, WeightedCrossEntropy, cross_entropy, sample_losses
+from mixreg.losses import AnyLoss, WeightedCrossEntropy
+from mixreg.losses.dense import dense_losses
 from mixreg.losses.mixed_targets import MixedTargets
 from mixreg.losses.pair_cross_entropy import pair_cross_entropy
-from mixreg.methods.call_forms import is_drawn, pair_of
+from mixreg.methods.call_forms import drawn_rows, pair_of
 from mixreg.prediction.rescaled import Rescaled
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
@@ -147,6 +148,8 @@ def require_mean(x_mean: Any) -> Tensor:
 class Criterion(Method):
     """A method that is a loss of the network: `method(net, x, y).backward()`."""
 
+    row_count: ClassVar[int | None] = None  # how many rows it draws, if it says so
+
     def __call__(self, net: Network, x: Any, y: Any = None) -> Tensor:
         """The mean loss of a batch.
 
@@ -155,8 +158,8 @@ class Criterion(Method):
             x: n × … floating point, one pair (x, y), or what `collate_fn` gave.
             y: n integer labels or n × … targets.
         """
-        is_ready = y is None and is_drawn(x)
-        rows = tuple(x) if is_ready else self.draw(*pair_of(type(self).__name__, x, y), self._current_generator())
+        name = type(self).__name__
+        rows = drawn_rows(name, x, y, self.row_count) or self.draw(*pair_of(name, x, y), self._current_generator())
         return self.losses(net, rows).mean()
 
 
@@ -207,9 +210,7 @@ class Comparing(WithAlpha):
         if isinstance(targets, MixedTargets):
             weight = self.loss.weights if isinstance(self.loss, WeightedCrossEntropy) else None
             return pair_cross_entropy(logits, targets, weight)
-        # Cross-entropy also takes dense outputs, n × c × ….
-        is_dense = self.loss == "cross_entropy"
-        return cross_entropy(targets, logits) if is_dense else sample_losses(self.loss, targets, logits)
+        return dense_losses(self.loss, targets, logits)
 
     def losses_and_logits(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor | None]:
         if type(self).losses is not Comparing.losses:
@@ -249,10 +250,10 @@ class Augmentation(Comparing):
 
     def _called(self, x: Any, y: Any, change: Callable[[Any, Any], tuple[Any, Any]]) -> Any:
         if y is not None or (self.inputs is None and self.targets is None):
-            return change(*pair_of(type(self).__name__, x, y))
+            return change(*pair_of(type(self).__name__, x, y, is_told_where=True))
         inputs, targets = (0 if self.inputs is None else self.inputs), (1 if self.targets is None else self.targets)
         changed = change(taken(x, inputs), taken(x, targets))
-        return replaced(x, dict(placed(inputs, changed[0])) | dict(placed(targets, changed[1])))
+        return replaced(x, placed(inputs, targets, *changed))
 
     def collate_fn(self, samples: list[Any]) -> Any:
         """Collate samples and change them: `DataLoader(..., collate_fn=method.collate_fn)`."""

@@ -27,7 +27,7 @@ from mixreg._support.numbers import require_weight
 from mixreg.losses import SampleLoss, resolve, sample_losses
 from mixreg.losses.targets import validate_num_classes
 from mixreg.methods.method import Criterion, Method, Rows, Setting, WithMixupRule, require_mean
-from mixreg.methods.pairing import mixed_copy
+from mixreg.methods.pairing import Mixed, mixed_copy
 from mixreg.methods.partners import Partners
 from mixreg.methods.recipe import Recipe
 from mixreg.theory.modified import fitted_mean
@@ -51,6 +51,7 @@ class MixupE(Recipe, WithMixupRule, Criterion):
     name = "mixupe"
     about = "Mixup with its slope towards the mean held near 0 (Zou et al., 2023)"
     options = ("weight", "probability", "partners")
+    row_count = len(Mixed._fields)
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ and inputs that need gradients take one gather and one `lerp`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ from mixreg.theory.numerics import draw_smaller_part
 # Per-sample elements from which a loop of single-sample `lerp`s beats gather + `lerp` on a CPU
 # (benchmarks/mixing.py: the loop costs a few µs per sample, the gather one more pass over the batch).
 LOOP_FROM_ELEMENTS = 65536
+# In the expression that reaches a tensor: below a key or field of such a name.
+_MASK = re.compile(r"""mask(['"]\]|[.[]|$)""", re.IGNORECASE)
 
 
 class Pairing(NamedTuple):
@@ -121,8 +124,9 @@ def _mix(x: Tensor, pairing: Pairing, inplace: bool, allocate: Callable[[Tensor]
     share = share.reshape(-1, *[1] * (x.ndim - 1))
     partner = x.index_select(0, index)
     if share.dtype != x.dtype:
-        # Half-precision data: keep the share's digits, so that inputs and labels are mixed alike.
-        mixed = torch.lerp(x.to(share.dtype), partner.to(share.dtype), share).to(x.dtype)
+        # The digits of both: inputs and labels are mixed alike, and wide targets beside narrow inputs stay wide.
+        kind = torch.promote_types(share.dtype, x.dtype)
+        mixed = torch.lerp(x.to(kind), partner.to(kind), share.to(kind)).to(x.dtype)
         return x.copy_(mixed) if inplace else mixed
     return x.lerp_(partner, share) if inplace else torch.lerp(x, partner, share)
 
@@ -176,8 +180,9 @@ def mix_tree(
 ) -> Any:
     """All tensors of x mixed alike; a tensor that occurs twice is mixed once.
 
-    Integers and booleans are no numbers to mix. Masks (booleans, and integers under a key that ends with "mask") are
-    joined: what either of both has, where the partner has a share. All others, ids and lengths, stay the sample's own.
+    Integers and booleans are no numbers to mix. Masks (booleans, and integers below a key or field whose name ends with
+    "mask") are joined: what either of both has, where the partner has a share. All others, ids and lengths, stay the
+    sample's own.
     """
     if isinstance(x, Tensor):
         return mix(x, pairing, inplace, allocate)
@@ -187,7 +192,7 @@ def mix_tree(
         if id(tensor) not in mixed:
             if tensor.is_floating_point():
                 mixed[id(tensor)] = mix(tensor, pairing, inplace, allocate)
-            elif tensor.dtype == torch.bool or name.endswith(("mask']", 'mask"]')):
+            elif tensor.dtype == torch.bool or _MASK.search(name):
                 mixed[id(tensor)] = _joined(tensor, pairing)
             else:
                 mixed[id(tensor)] = tensor

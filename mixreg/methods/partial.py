@@ -23,6 +23,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mixreg._support.fields import Keys
 from mixreg._support.structure import common_dtype
 from mixreg.losses.mixed_targets import MixedTargets
 from mixreg.losses.targets import validate_num_classes
@@ -53,6 +54,8 @@ class PartialMixup(Recipe, Augmentation):
         probability: that a sample is mixed, in [0, 1].
         label_smoothing: ε in [0, 1) of a smoothing towards the uniform label, before mixing.
         partners: "uniform", "balanced" over classes, or a callable (y, generator) that gives the partner of each.
+        inputs: where a batch that is no pair holds x; y is at `targets`.
+        targets: the same of y.
     """
 
     def __init__(
@@ -64,10 +67,12 @@ class PartialMixup(Recipe, Augmentation):
         probability: float = 1.0,
         label_smoothing: float = 0.0,
         partners: Partners = "uniform",
+        inputs: Keys | None = None,
+        targets: Keys | None = None,
     ) -> None:
         if parts not in PARTS:
             raise ValueError(f"unknown parts {parts!r}; known are {', '.join(PARTS)}")
-        self.parts, self.alpha = parts, alpha
+        self.parts, self.alpha, self.inputs, self.targets = parts, alpha, inputs, targets
         self.num_classes, self.generator = validate_num_classes(num_classes), generator
         self.probability, self.label_smoothing, self.partners = probability, label_smoothing, partners
 

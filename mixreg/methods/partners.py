@@ -23,7 +23,7 @@ import torch
 from torch import Generator, Tensor
 
 from mixreg._support.random import permutation, weighted_choices
-from mixreg.losses.targets import is_class_index
+from mixreg.losses.targets import are_probabilities, is_class_index
 from mixreg.theory.moments import DataMoments
 
 Means = tuple[Any, Tensor]
@@ -55,14 +55,22 @@ class BalancedPartners:
     """
 
     def __call__(self, y: Tensor, generator: Generator | None = None) -> Tensor:
-        """y: n class indices, or n × c soft labels, whose largest is the class."""
+        """y: n class indices, or n × c soft labels, whose largest is the class.
+
+        Negative indices are no class and nobody's partner; where no sample has a class, each is its own.
+        """
         if not (is_class_index(y) and y.ndim == 1) and not (y.is_floating_point() and y.ndim == 2):
             raise ValueError(
                 f"balanced partners are for one label per sample, got targets of {y.dtype} and shape {tuple(y.shape)}"
             )
+        if y.is_floating_point() and not (y.shape[1] > 1 and are_probabilities(y)):
+            raise ValueError(f"balanced partners are for labels, got {tuple(y.shape)} numbers that do not sum to 1")
         labels = y.long() if is_class_index(y) else y.argmax(1)
+        is_class = labels >= 0
+        if not bool(is_class.any()):
+            return torch.arange(len(y))
         _, place, counts = labels.unique(return_inverse=True, return_counts=True)
-        return weighted_choices((1 / counts.double())[place].expand(len(y), -1), generator)
+        return weighted_choices((is_class / counts.double()[place]).unsqueeze(0), generator, len(y)).squeeze(0)
 
     def means(self, moments: DataMoments) -> Means | None:
         """Those of classes, each counting alike."""
@@ -97,6 +105,8 @@ class SimilarTargets:
         values = y.detach().double().reshape(len(y), -1)
         if not bool(values.isfinite().all()):
             raise ValueError("SimilarTargets compares targets, and some of them are not finite")
+        if not len(values):
+            return torch.arange(0)
         # By differences: products would lose those of targets far from 0.
         distance = torch.cdist(values, values, compute_mode="donot_use_mm_for_euclid_dist") / self.bandwidth
         return weighted_choices((-0.5 * distance.square()).exp(), generator)

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from mixreg._support.numbers import require_probability
 from mixreg._support.structure import leaves, rebuild
 from mixreg.losses.target_trees import part_tree, value_tree
-from mixreg.losses.targets import is_class_index
+from mixreg.losses.targets import is_class_index, is_label, require_probabilities
 from mixreg.methods.method import Method
 from mixreg.methods.partners import BalancedPartners, UniformPartners, draw_partners, partner_means, resolve_partners
 from mixreg.prediction.rule import Rule
@@ -77,7 +77,18 @@ class Recipe(Method):
 
     def _drawn_partners(self, y: Any, generator: Generator | None) -> Tensor | None:
         """n partners; None for a random permutation. y: as it was given."""
-        return None if isinstance(self._partners, UniformPartners) else draw_partners(self._partners, y, generator)
+        if isinstance(self._partners, UniformPartners):
+            return None
+        if self.ignore_index is not None and isinstance(self._partners, BalancedPartners):
+            y = rebuild(y, self._without_ignored)
+        return draw_partners(self._partners, y, generator)
+
+    def _without_ignored(self, target: Tensor) -> Tensor:
+        """Labels that are ignored as no class at all."""
+        assert self.ignore_index is not None
+        if not is_class_index(target):
+            return target
+        return target.long().masked_fill(is_label(target, self.ignore_index), -1)
 
     def _require_takeable(self, x: Any) -> None:
         if not self.takes_trees and not isinstance(x, Tensor):
@@ -87,7 +98,10 @@ class Recipe(Method):
         """Checked targets as values, smoothed if asked: n × …, or a tree of such."""
         self._require_takeable(x)
         values = value_tree(x, y, self.num_classes, self.ignore_index)
-        if not self.label_smoothing or isinstance(values, Tensor):
+        if not self.label_smoothing:
+            return values
+        if isinstance(values, Tensor):
+            _require_classes(y)
             return self._smoothed(values)
         # Of several targets the labels are smoothed, numbers to regress on are not.
         given = iter([target for _, target in leaves(y, "y")])
@@ -101,8 +115,6 @@ class Recipe(Method):
     def _smoothed(self, values: Tensor) -> Tensor:
         if not self.label_smoothing:
             return values
-        if values.ndim < 2:
-            raise ValueError(f"label_smoothing is for classes, got targets of shape {tuple(values.shape)}")
         if self.ignore_index is not None:
             raise ValueError("labels that are ignored are not smoothed before mixing: give label_smoothing to the loss")
         return smooth_uniformly(values, values.shape[1], self.label_smoothing)
@@ -130,3 +142,15 @@ class Recipe(Method):
         if not isinstance(self._partners, UniformPartners):
             rule = Rule(rule.x_share, rule.y_share, *means)
         return rule.applied(self.probability).smoothed(self.label_smoothing)
+
+
+def _require_classes(y: Tensor) -> None:
+    """Class indices or soft labels, which can be smoothed, and not numbers or several labels at once."""
+    message = (
+        "label_smoothing is for classes, as indices or as rows that sum to 1, got targets of "
+        f"{y.dtype} and shape {tuple(y.shape)}"
+    )
+    if y.is_floating_point() and y.ndim > 1 and y.shape[1] > 1:
+        require_probabilities(y, message)
+    elif not is_class_index(y):
+        raise ValueError(message)

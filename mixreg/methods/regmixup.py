@@ -13,10 +13,11 @@ from torch import Tensor
 
 from mixreg._autodiff.network import Network, outputs_of
 from mixreg._support.numbers import require_weight
-from mixreg.losses import SampleLoss, sample_losses
+from mixreg.losses import SampleLoss
+from mixreg.losses.dense import dense_losses
 from mixreg.losses.targets import validate_num_classes
 from mixreg.methods.method import Criterion, Rows, WithMixupRule
-from mixreg.methods.pairing import mixed_copy
+from mixreg.methods.pairing import Mixed, mixed_copy
 from mixreg.methods.partners import Partners
 from mixreg.methods.recipe import Recipe
 from mixreg.prediction.rule import Rule
@@ -40,6 +41,7 @@ class RegMixup(Recipe, WithMixupRule, Criterion):
     name = "regmixup"
     about = "Mixup beside the plain loss, usually α = 10 (Pinto et al., 2022)"
     options = ("weight", "probability", "partners")
+    row_count = len(Mixed._fields)
 
     def __init__(
         self,
@@ -72,5 +74,5 @@ class RegMixup(Recipe, WithMixupRule, Criterion):
     def losses(self, net: Network, rows: Rows) -> Tensor:
         x, y, mixed_x, mixed_y = rows
         u = outputs_of(net, torch.cat([x, mixed_x]))
-        plain, mixed = sample_losses(self.loss, torch.cat([y, mixed_y]), u).split(len(x))
+        plain, mixed = dense_losses(self.loss, torch.cat([y, mixed_y]), u).split(len(x))
         return plain + self.weight * mixed

@@ -102,7 +102,11 @@ class Rescaled(RuleFamily):
     def from_loader(
         cls, net: nn.Module, loader: Iterable[Any], alpha: float, num_classes: int | None = None
     ) -> Rescaled:
-        """Wrap `net` with the means of one pass over its training loader of (x, y) batches."""
+        """Wrap `net` with the means of one pass over its training loader of (x, y) batches.
+
+        Of this process's loader alone: where each has its share, join `DataMoments` with `all_reduce` and wrap with
+        their means.
+        """
         moments = DataMoments.from_loader(loader, num_classes)
         return cls(net, alpha, moments.x_mean, moments.y_mean)
 

@@ -44,7 +44,16 @@ class ClassMeans:
         self.num_classes, self.is_kept, self.seen, self.known = num_classes, is_kept, seen, known
 
     def with_batch(self, parts: Sequence[Tensor], labels: Tensor, weights: Tensor | None = None) -> ClassMeans:
-        """With a batch; parts: n × … each, labels: n class indices (with others none are kept), weights: n."""
+        """With a batch.
+
+        Args:
+            parts: n × … each.
+            labels: n class indices; where means were asked for also n × c soft labels, of which the largest counts, as
+                for partners. With others none are kept.
+            weights: n.
+        """
+        if self.is_kept and labels.is_floating_point() and labels.ndim == 2:
+            labels = labels.argmax(1)
         c, width = self.num_classes, sum(part[0].numel() for part in parts)
         is_kept = c is not None and c * width <= KEPT_UNASKED if self.is_kept is None else self.is_kept
         if c is None or not is_kept or not is_class_index(labels) or labels.ndim != 1:
@@ -95,7 +104,7 @@ class ClassMeans:
             return torch.cat([mean.reshape(-1).double() for mean in self.known])
         if self.seen is None:
             raise ValueError(
-                "balanced partners need the means of every class: take integer labels in with "
+                "balanced partners need the means of every class: take labels in with "
                 "DataMoments(num_classes, by_class=True)"
             )
         sums, counts = self.seen

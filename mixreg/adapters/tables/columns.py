@@ -49,7 +49,7 @@ def categorical_columns(x: Any, asked: Any) -> list[int]:
             )
         kinds = [str(kind).lower() for kind in getattr(x, "dtypes", [])] if names else []
         return [index for index, kind in enumerate(kinds) if kind.startswith(("category", "categorical", "enum"))]
-    wanted = np.asarray(asked)
+    wanted = np.atleast_1d(np.asarray(asked))
     count = len(names) or (x.shape[1] if hasattr(x, "shape") else len(x[0]))
     if wanted.size == 0:
         return []

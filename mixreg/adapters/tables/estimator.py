@@ -17,13 +17,20 @@ from torch import nn
 from mixreg._support.random import stream
 from mixreg.adapters.tables.choosing import choose_alpha
 from mixreg.adapters.tables.columns import Columns, Inputs, categorical_columns
-from mixreg.adapters.tables.fitting import Fitted, build_method, build_network, fit_table, moments_of, train_further
+from mixreg.adapters.tables.fitting import (
+    Fitted,
+    build_method,
+    build_network,
+    fit_table,
+    moments_of,
+    new_moments,
+    train_further,
+)
 from mixreg.adapters.tables.samples import Table
 from mixreg.adapters.tables.settings import AUTO, DTYPES, Settings
 from mixreg.adapters.tables.training import outputs_of
 from mixreg.adapters.tables.weights import distinct_rows, scaled_weights
 from mixreg.methods.method import Method
-from mixreg.theory.moments import DataMoments
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -132,14 +139,15 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             )
         fitted: Fitted | None = getattr(self, "_fitted", None)
         columns, rows, targets = self._read(X, y, None if fitted is None else fitted.columns)
-        rows, targets, weights = self._distinct(rows, targets, sample_weight)
+        # As they are: what one call has is not relative to what another has.
+        rows, targets, weights = self._distinct(rows, targets, sample_weight, is_relative=False)
         kind = self._kind if fitted is not None else kind or self._target_kind(targets, weights)
         table = self._table(columns, rows, targets, weights, kind)
         if fitted is None:
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
             table = table.learn_scales()
             net = build_network(settings, table.columns, kind.outputs, seed)
-            fitted, generator = Fitted(net, table.columns, DataMoments()), stream(seed, "batches")
+            fitted, generator = Fitted(net, table.columns, new_moments(settings, table)), stream(seed, "batches")
         else:
             fitted = copy.deepcopy(fitted)
             seed, generator = fitted.state["seed"], torch.Generator()
@@ -192,7 +200,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
     _is_numeric = False
 
     def _distinct(
-        self, rows: Any, targets: np.ndarray, sample_weight: ArrayLike | None
+        self, rows: Any, targets: np.ndarray, sample_weight: ArrayLike | None, is_relative: bool = True
     ) -> tuple[Any, np.ndarray, np.ndarray]:
         """Distinct rows and targets, and how often each is shown."""
         given = np.ones(rows.shape[0])
@@ -200,13 +208,14 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             given = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
         weights = self._weighted(targets, given)
         if weights is not given or sample_weight is not None:
-            weights = scaled_weights(weights)
+            weights = scaled_weights(weights, is_relative)
         index, weights = distinct_rows(rows, targets, weights)
         return rows[index], targets[index], weights
 
     def _table(self, columns: Columns, rows: Any, targets: np.ndarray, weights: np.ndarray, kind: Any) -> Table:
         strata = targets if targets.ndim == 1 and not self._is_numeric else None
-        return Table(columns, rows, kind.values(targets), weights, strata, kind.loss, kind.loss_name)
+        in_units = getattr(kind, "in_units", None)
+        return Table(columns, rows, kind.values(targets), weights, strata, kind.loss, kind.loss_name, in_units)
 
     def _keep(self, fitted: Fitted, kind: Any) -> None:
         self._fitted, self._kind = fitted, kind

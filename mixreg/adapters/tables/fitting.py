@@ -32,6 +32,7 @@ from mixreg.adapters.tables.weights import shown_rows
 from mixreg.losses import Loss
 from mixreg.methods import load_method
 from mixreg.methods.method import Method, Setting
+from mixreg.methods.partners import UniformPartners
 from mixreg.prediction.family import RuleFamily
 from mixreg.prediction.rescaled import Rescaled
 from mixreg.prediction.rule import Rule
@@ -74,10 +75,13 @@ def build_network(settings: Settings, columns: Columns, outputs: int, seed: int)
         else:
             net = perceptron(len(columns.numeric), columns.sizes, settings.widths, outputs)
     net = net.to(settings.device, DTYPES[settings.dtype])
-    with torch.no_grad():
-        shape = tuple(
-            net.eval()(torch.zeros(1, columns.features, dtype=DTYPES[settings.dtype], device=settings.device)).shape
-        )
+    row = torch.zeros(1, columns.features, dtype=DTYPES[settings.dtype], device=settings.device)
+    try:
+        with torch.no_grad():
+            shape = tuple(net.eval()(row).shape)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"the module cannot take rows of {columns.features} numbers: {reason}") from error
     if shape != (1, outputs):
         raise ValueError(f"the module gives outputs of shape {shape[1:]}, the targets need ({outputs},)")
     return net
@@ -95,7 +99,18 @@ def build_method(settings: Settings, alpha: float | None, table: Table, net: nn.
         setting = Setting(chosen, table.values.shape[1], net, lambda: moments, options)
         method = load_method(settings.method).build(setting)
     method.loss = table.loss_name or table.loss
+    partners = getattr(method, "partners", None)
+    if table.in_units is not None and partners is not None and not isinstance(partners, UniformPartners):
+        method.partners = table.in_units(partners)  # type: ignore[attr-defined]
     return method
+
+
+def new_moments(settings: Settings, table: Table) -> DataMoments:
+    """Of no samples yet; with the means of classes where partners are drawn by them."""
+    by_name = (settings.method_options or {}).get("partners") == "balanced"
+    is_balanced = by_name or getattr(settings.method, "needs_class_means", False)
+    is_of_classes = is_balanced and table.loss_name == "cross_entropy"
+    return DataMoments(table.values.shape[1], by_class=True) if is_of_classes else DataMoments()
 
 
 def predictor_of(settings: Settings, method: Method, net: nn.Module, data: Data, moments: DataMoments) -> RuleFamily:
@@ -109,12 +124,11 @@ def predictor_of(settings: Settings, method: Method, net: nn.Module, data: Data,
     return predictor
 
 
-def moments_of(data: Data, moments: DataMoments | None = None) -> DataMoments:
+def moments_of(data: Data, moments: DataMoments) -> DataMoments:
     """Weighted x̄ and ȳ, joined to those of earlier data."""
-    found = moments or DataMoments()
     for batch in _weighted_batches(data):
-        found.update(*batch)
-    return found
+        moments.update(*batch)
+    return moments
 
 
 def _weighted_batches(data: Data) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -137,6 +151,8 @@ def fit_table(
         earlier: the network to begin with, with its scales.
     """
     held = None
+    if settings.rule == "fitted" and table.loss_name is None:
+        raise ValueError("rule='fitted' is for one class, several labels or numbers, not for several classes at once")
     if settings.needs_held_out:
         kept, out = held_out_split(table, float(settings.validation_fraction), seed)
         table, held_table = table.part(kept), table.part(out)
@@ -144,7 +160,7 @@ def fit_table(
     if settings.needs_held_out:
         held = replace(held_table, columns=table.columns).data(settings)
     data = table.data(settings)
-    moments = moments_of(data)
+    moments = moments_of(data, new_moments(settings, table))
     if earlier is None:
         net = build_network(settings, table.columns, table.values.shape[1], seed)
     else:
@@ -155,7 +171,7 @@ def fit_table(
         torch.manual_seed(stream_seed(seed, "method") % 2**63)
         fitted.method = build_method(settings, alpha, table, net, moments)
     train_further(settings, fitted, table.loss, data, held, stream(seed, "batches"), seed)
-    if settings.rule == "fitted" and held is not None:
+    if settings.rule == "fitted" and held is not None and table.loss_name is not None:
         fit_rule(fitted.predictor, held, table.loss_name, seed)
     return fitted
 
@@ -221,10 +237,8 @@ def _in_float64(settings: Settings, predictor: RuleFamily) -> RuleFamily:
     return copy.deepcopy(predictor).double()
 
 
-def fit_rule(predictor: RuleFamily, held: Data, loss_name: str | None, seed: int) -> None:
+def fit_rule(predictor: RuleFamily, held: Data, loss_name: str, seed: int) -> None:
     """Strength and temperature of held-out samples, each as often as it weighs."""
-    if loss_name is None:
-        raise ValueError("rule='fitted' is for one class, several labels or numbers, not for several classes at once")
     if loss_name == "cross_entropy" and held.targets.shape[1] < 2:
         return  # nothing to be learnt of a single class
     rows = shown_rows(held.weights, stream(seed, "held out"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ class Table:
         strata: n, by which parts are made alike; None for numbers.
         loss: of values and outputs.
         loss_name: what the fit of a rule calls it; None where there is no fit.
+        in_units: makes what draws partners see targets as they were given; None where values are that.
     """
 
     columns: Columns
@@ -39,6 +40,7 @@ class Table:
     strata: np.ndarray | None
     loss: Loss
     loss_name: str | None
+    in_units: Callable[[Any], Any] | None = None
 
     def part(self, index: np.ndarray) -> Table:
         """Some of the samples."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -68,6 +68,8 @@ class Settings:
             self._require("optimizer", tuple(OPTIMIZERS))
         if self.module is not None and not callable(self.module):
             raise TypeError(f"module must be a torch.nn.Module or make one, got {type(self.module).__name__}")
+        if self.optimizer_options is not None and not isinstance(self.optimizer_options, Mapping):
+            raise TypeError(f"optimizer_options must be a dict, got {type(self.optimizer_options).__name__}")
         self._check_method()
 
     def _require(self, name: str, known: tuple[str, ...]) -> None:
@@ -106,7 +108,7 @@ class Settings:
     @property
     def widths(self) -> list[int]:
         """Of the default network's hidden layers."""
-        given = [self.hidden] if isinstance(self.hidden, Integral) else list(self.hidden)
+        given = list(self.hidden) if isinstance(self.hidden, Iterable) else [self.hidden]
         if any(not isinstance(width, Integral) or width < 1 for width in given):
             raise ValueError(f"hidden must be widths of at least 1, got {self.hidden!r}")
         return [int(width) for width in given]

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from mixreg.adapters.tables.spreads import weighted_spread
 from mixreg.losses import BUILT_IN, Loss
+from mixreg.methods.partners import partner_means
 
 
 class Classes:
@@ -156,6 +157,10 @@ class Numbers:
         """Of values and outputs."""
         return BUILT_IN["squared_error"]
 
+    def in_units(self, partners: Any) -> Any:
+        """What draws partners by targets as they were given."""
+        return InUnits(partners, self.center, self.spread)
+
     def values(self, y: np.ndarray) -> np.ndarray:
         """Standardised, n × T."""
         return (_of_width(y.reshape(len(y), -1), self.outputs) - self.center) / self.spread
@@ -164,6 +169,31 @@ class Numbers:
         """Numbers of the shape that was trained with."""
         found = u * self.spread + self.center
         return found.ravel() if self.is_flat else found
+
+
+class InUnits:
+    """What draws partners, shown targets in their own units where training has them standardised.
+
+    Args:
+        partners: (y, generator) to the partner of each.
+        center: of each target, T.
+        spread: of each target, T.
+    """
+
+    def __init__(self, partners: Any, center: np.ndarray, spread: np.ndarray) -> None:
+        self.partners, self.center, self.spread = partners, torch.from_numpy(center), torch.from_numpy(spread)
+
+    def __call__(self, y: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """n partners; y: n × T, standardised."""
+        found: Tensor = self.partners(y.double() * self.spread.to(y.device) + self.center.to(y.device), generator)
+        return found
+
+    def means(self, moments: Any) -> Any:
+        """Of what draws them, if it knows."""
+        return partner_means(self.partners, moments)
+
+    def __repr__(self) -> str:
+        return repr(self.partners)
 
 
 def _index(y: np.ndarray, classes: np.ndarray) -> np.ndarray:

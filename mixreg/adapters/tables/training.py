@@ -20,6 +20,7 @@ from mixreg.adapters.tables.network import backpropagate, dense_layers
 from mixreg.adapters.tables.weights import epoch_order
 from mixreg.losses import Loss
 from mixreg.methods.method import Augmentation, Method, Rows
+from mixreg.methods.partners import UniformPartners
 from mixreg.training import step as training_step
 from mixreg.training.schedule import learning_rate
 
@@ -133,7 +134,8 @@ def drawn(data: Data, method: Method, size: int, generator: torch.Generator) -> 
     joins the batch before.
 
     A method that draws for every sample on its own draws for the whole epoch, where that fits: partners then come from
-    all of the data, and a step has less to do. Others (one layer, one choice for a batch) draw batch by batch.
+    all of the data, and a step has less to do. Others (one layer, one choice for a batch, partners that are compared
+    with each other) draw batch by batch.
     """
     order = epoch_order(data.weights, generator)
     sizes = [len(part) for part in order.split(size)]
@@ -145,7 +147,7 @@ def drawn(data: Data, method: Method, size: int, generator: torch.Generator) -> 
         parts: Any = zip((data.inputs.take(part) for part in order.split(sizes)), targets.split(sizes), strict=True)
         return (method.draw(x, y, generator) for x, y in parts)
     x = data.inputs.take(order)
-    if getattr(method, "per_sample", False):
+    if getattr(method, "per_sample", False) and isinstance(getattr(method, "partners", None), UniformPartners | None):
         return zip(*(row.split(sizes) for row in method.draw(x, targets, generator)), strict=True)
     return (method.draw(*part, generator) for part in zip(x.split(sizes), targets.split(sizes), strict=True))
 

@@ -28,13 +28,18 @@ from mixreg._support.random import permutation, uniform
 _SMALLEST_MEAN, _LARGEST_MEAN = 0.1, 10.0
 
 
-def scaled_weights(weights: np.ndarray) -> np.ndarray:
-    """Weights as numbers of times, n; refused if nothing is left of the data."""
+def scaled_weights(weights: np.ndarray, is_relative: bool = True) -> np.ndarray:
+    """Weights as numbers of times, n; refused if nothing is left of the data.
+
+    Args:
+        weights: n, at least 0.
+        is_relative: whether very small or large ones say how samples weigh beside each other, and not how often.
+    """
     positive = weights[weights > 0]
     if not len(positive):
         raise ValueError("no sample is left to train on: sample_weight (times class_weight) is 0 for all of them")
     mean = positive.mean()
-    return weights if _SMALLEST_MEAN <= mean <= _LARGEST_MEAN else weights / mean
+    return weights if not is_relative or _SMALLEST_MEAN <= mean <= _LARGEST_MEAN else weights / mean
 
 
 def class_weights(asked: Any, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
