@@ -41,6 +41,10 @@ WRITTEN_FOR = {
     "approximate Mixup follows Mixup": UNDECIDED,
     "Mixup and label smoothing lower confidence": CONTRADICTED,
     "two moons: approximate Mixup follows Mixup": CONTRADICTED,
+    "two moons, noisy labels: Mixup over-trains": SUPPORTED,
+    "two moons, noisy labels: switching Mixup off late helps": CONTRADICTED,
+    "CIFAR-10, noisy labels: Mixup over-trains": SUPPORTED,
+    "CIFAR-10, noisy labels: switching Mixup off late helps": UNDECIDED,
 }
 
 # Claims by name, as claims.json has them.
@@ -102,6 +106,7 @@ def from_claims(claims: Claims) -> dict[str, str]:
     highest = max(noise["sizes"]["noises"], key=float)
     gaussian = part("Gaussian noise will do", "accuracy")
     confidence = part("Mixup and label smoothing lower confidence", "mean confidence, label smoothing − Mixup")
+    switched = part("CIFAR-10, noisy labels: once Mixup is off, its rule hurts", "cross-entropy")
     moons = part("two moons: approximate Mixup follows Mixup", "test accuracy, approximate − Mixup, plain")
     return {
         "approximation": decided_by(approximation),
@@ -115,13 +120,17 @@ def from_claims(claims: Claims) -> dict[str, str]:
         "human_gain": percent(part("Mixup withstands label noise", "accuracy, human noise")),
         "independent": decided_by(part("Mixup is more than its parts", "cross-entropy, Mixup, independent")),
         "less_confident": f"{-confidence['difference']:.2f} ± {confidence['half_width']:.2f}",
+        "moons_overtrained": percent(part("two moons, noisy labels: Mixup over-trains", "")),
         "moons_plain": percent(moons, -1),
+        "moons_switched": percent(part("two moons, noisy labels: switching Mixup off late helps", ""), -1),
+        "pictures_overtrained": percent(part("CIFAR-10, noisy labels: Mixup over-trains", "")),
         "rescaled_accuracy": percent(accuracy),
         "rescaled_decided": decided_by(accuracy),
         "rescaled_ece": percent(part(rescaled, "gain in ECE")),
         "rescaled_loss": f"{loss['difference']:.3f} ± {loss['half_width']:.3f}",
         "rescaled_repetitions": str(accuracy["repetitions"]),
         "samples": f"{noise['sizes']['samples']:,}",
+        "switched_rule": f"{switched['difference']:.3f} ± {switched['half_width']:.3f}",
         "steadier": decided_by(claims["Mixup normalises inputs"]),
     }
 

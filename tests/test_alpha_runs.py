@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from mixreg.experiments import alpha_runs
+from mixreg.experiments.registry import EXPERIMENTS
+from mixreg.experiments.sizes import check_sizes
 
 SIZES = alpha_runs.sizes_at("paper") | {"model": "resnet9", "datasets": ["cifar10", "cifar100"], "epochs": 12}
 
@@ -33,3 +35,11 @@ def test_a_run_is_the_same_whether_its_dataset_is_the_first_or_a_further_one() -
     alone = SIZES | {"datasets": ["cifar100"], "epochs": 16, "repetitions": 3}
     among = [run.settings for run in alpha_runs.runs(sizes) if run.settings["config"]["data"] == "cifar100"]
     assert among == [run.settings for run in alpha_runs.runs(alone)]
+
+
+def test_a_plan_of_an_earlier_version_is_still_known() -> None:
+    for name in ("rescaling", "ood", "calibratable", "batch-norm"):
+        experiment = EXPERIMENTS[name]
+        sizes = experiment.sizes_at("paper")
+        del sizes["longer"]
+        check_sizes({**experiment.earlier, **sizes}, experiment.sizes_at("paper"))

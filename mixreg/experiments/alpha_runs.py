@@ -39,6 +39,8 @@ _LOOKS = 4
 # α of the networks that are kept, of the first repetition; 0 is ERM.
 _KEPT = (0.0, 0.25, 1.0)
 _ALPHAS = [0.1, 0.25, 0.5, 1.0, 2.0]
+# What plans of earlier versions do not name: all data trained alike.
+EARLIER = {"longer": 1.0}
 
 
 class Curve(NamedTuple):
@@ -214,6 +216,10 @@ def _over_alpha(axes: Axes, alphas: list[float]) -> None:
 
 def shown_name(data: str) -> str:
     return _NAMES.get(data, data)
+
+
+def shown_network(model: str) -> str:
+    return _NETWORKS.get(model, model)
 
 
 def missing(sizes: Sizes) -> list[str]:

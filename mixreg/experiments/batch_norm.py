@@ -138,6 +138,7 @@ EXPERIMENT = Experiment(
     sizes_at=sizes_at,
     kinds=trained.KINDS,
     runs=runs,
+    earlier=alpha_runs.EARLIER,
     caption=caption,
     figure=figure,
     table=table,

@@ -154,6 +154,7 @@ EXPERIMENT = Experiment(
     sizes_at=alpha_runs.sizes_at,
     kinds=trained.KINDS,
     runs=runs,
+    earlier=alpha_runs.EARLIER,
     caption=caption,
     figure=figure,
     table=table,

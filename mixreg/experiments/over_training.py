@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mixreg.experiments import trained, two_moons
-from mixreg.experiments.alpha_runs import shown_name
+from mixreg.experiments.alpha_runs import shown_name, shown_network
 from mixreg.experiments.claims import exceeds
 from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
 from mixreg.experiments.predictors import rescaled_name
@@ -142,7 +142,7 @@ def caption(sizes: Sizes) -> str:
     return (
         f"{sizes['noise']:.0%} of the training labels flipped, α = {sizes['alpha']:g}, switched off after "
         f"{sizes['switch']:.0%}; two moons as in Figure 8 with {sizes['steps']:,} steps, {sizes['moons']} repetitions; "
-        f"{sizes['model']} on {samples}, SGD with learning rate {sizes['lr']:g}, divided by 10 halfway, "
+        f"{shown_network(sizes['model'])} on {samples}, SGD with learning rate {sizes['lr']:g}, divided by 10 halfway, "
         f"{sizes['epochs']} epochs, no augmentation, {sizes['repetitions']} repetitions; mean and 95 % interval"
     )
 

@@ -126,6 +126,7 @@ EXPERIMENT = Experiment(
     sizes_at=alpha_runs.sizes_at,
     kinds=trained.KINDS,
     runs=alpha_runs.runs,
+    earlier=alpha_runs.EARLIER,
     caption=alpha_runs.caption,
     figure=figure,
     table=table,
