@@ -10,7 +10,7 @@ from timm_mixup import documented_mixup, installed_mixup
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from mixreg import DataMoments, Rescaled, Theta
+from mixreg import DataMoments, Rescaled, Rule, Theta
 from mixreg._support.random import stream
 from mixreg.adapters.timm import FastCollateMixup, Mixup
 
@@ -88,9 +88,9 @@ def test_what_is_shown_has_timms_distribution(options: dict) -> None:
 
 def test_the_signature_is_timms() -> None:
     given = inspect.signature(Mixup).parameters
-    assert list(given)[:9] == [
+    assert list(given)[:10] == [
         "mixup_alpha", "cutmix_alpha", "cutmix_minmax", "prob", "switch_prob", "mode", "correct_lam",
-        "label_smoothing", "num_classes",
+        "label_smoothing", "num_classes", "multi_label",
     ]  # fmt: skip
     installed = installed_mixup()
     if installed is not None:
@@ -191,3 +191,34 @@ def test_what_timm_would_not_take_gets_a_sentence() -> None:
     moments = data()[2]
     with pytest.raises(ValueError, match="no such rule"):
         Mixup(0.0, 1.0, correct_lam=False, num_classes=3).rule(moments)
+
+
+def test_several_labels_are_mixed_as_timm_mixes_them() -> None:
+    x, _, _ = data()
+    y = (torch.rand(SAMPLES, 3, generator=stream("labels")) > 0.5).double()
+    moments = DataMoments()
+    moments.update(x, y)
+    options = {"mixup_alpha": 0.8, "label_smoothing": 0.2, "num_classes": 3, "multi_label": True, "mode": "elem"}
+    ours, order = Mixup(**options, generator=stream("several")), stream("order")
+    rule = ours.rule(moments)
+    smooth = 0.8 * y + 0.1
+    torch.testing.assert_close(rule.y_mean, smooth.mean(0))
+    gaps = []
+    for _ in range(DRAWS):
+        own = torch.randint(SAMPLES, (40,), generator=order)
+        _, shown = ours(x[own], y[own])
+        expected = rule.y_mean + rule.y_share * (smooth - rule.y_mean)
+        gaps.append(torch.zeros_like(y).index_add_(0, own, shown - expected[own]))
+    found = torch.stack(gaps)
+    assert bool((found.mean(0).abs() <= 4 * found.std(0) / math.sqrt(DRAWS)).all())
+    with pytest.raises(ValueError, match=r"targets are n × 3 labels, got shape \(7,\)"):
+        ours(x, torch.zeros(SAMPLES, dtype=torch.long))
+    with pytest.raises(ValueError, match="needs y_mean"):
+        Rule.from_timm(x_mean=moments.x_mean, num_classes=3, multi_label=True)
+    installed = installed_mixup()
+    if installed is not None:
+        np.random.seed(0)  # noqa: NPY002 (timm draws from there)
+        theirs = torch.cat([installed(**options)(x[:6].clone(), y[:6])[1].double() for _ in range(4000)])
+        mine = torch.cat([ours(x[:6], y[:6])[1] for _ in range(4000)])
+        error = (theirs.var(0) / len(theirs) + mine.var(0) / len(mine)).sqrt()
+        assert bool(((theirs.mean(0) - mine.mean(0)).abs() <= 4 * error).all())

@@ -5,6 +5,7 @@ timm's package imports torchvision, which does not go with every PyTorch; its mo
 """
 
 import importlib.util
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 
 
 def installed_mixup():
-    """The class of the installed timm; None where it is not."""
+    """The class of the installed timm; None where it is not, or has the boxes of versions before 1.0.31."""
     found = importlib.util.find_spec("timm")
     if found is None or not found.submodule_search_locations:
         return None
@@ -20,7 +21,8 @@ def installed_mixup():
     spec = importlib.util.spec_from_file_location("timm_data_mixup", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.Mixup
+    # Earlier versions lose a pixel of odd boxes, and never put a box of `minmax` at the last place.
+    return module.Mixup if "multi_label" in inspect.signature(module.Mixup).parameters else None
 
 
 def documented_mixup(
@@ -50,11 +52,11 @@ def documented_mixup(
         for side in (height, width):
             if cutmix_minmax is not None:
                 length = np.random.randint(int(side * cutmix_minmax[0]), int(side * cutmix_minmax[1]))
-                first = np.random.randint(0, side - length)
+                first = np.random.randint(0, side - length + 1)
                 sides.append((first, first + length))
             else:
-                half, centre = int(side * np.sqrt(1 - lam)) // 2, np.random.randint(side)
-                sides.append((max(0, centre - half), min(side, centre + half)))
+                length, centre = int(side * np.sqrt(1 - lam)), np.random.randint(side)
+                sides.append((max(0, centre - length // 2), min(side, centre + (length + 1) // 2)))
         return sides
 
     def mix(x, before, rows, lam, cuts):

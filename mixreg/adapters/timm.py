@@ -26,13 +26,13 @@ from torch import Generator, Tensor
 
 from mixreg._support.random import device_of, uniform
 from mixreg._support.structure import common_dtype
-from mixreg.losses.targets import validate_num_classes
+from mixreg.losses.targets import checked_values, validate_num_classes
 from mixreg.methods.cutmix import pasted
 from mixreg.methods.method import Augmentation, Rows
 from mixreg.methods.pairing import Pairing, mix, paired
 from mixreg.methods.recipe import Recipe
 from mixreg.prediction.rule import Rule
-from mixreg.prediction.timm_rule import require_timm_options, timm_rule
+from mixreg.prediction.timm_rule import SEVERAL_TOWARDS, require_timm_options, timm_rule
 from mixreg.theory.boxes import Boxes, boxes_of_size, draw_boxes_between
 from mixreg.theory.moments import DataMoments
 from mixreg.theory.numerics import draw_beta
@@ -52,6 +52,7 @@ class Mixup(Recipe, Augmentation):
         correct_lam: labels are mixed by the area of a box as the border cuts it, and not by λ.
         label_smoothing: ε of the smoothing towards the uniform label, before mixing.
         num_classes: c.
+        multi_label: targets are n × c zeros and ones, several labels at once, each smoothed towards ½.
         generator: random number generator; by default PyTorch's global one.
 
     Attributes:
@@ -69,22 +70,29 @@ class Mixup(Recipe, Augmentation):
         correct_lam: bool = True,
         label_smoothing: float = 0.1,
         num_classes: int = 1000,
+        multi_label: bool = False,
         generator: Generator | None = None,
     ) -> None:
         require_timm_options(mixup_alpha, cutmix_alpha, cutmix_minmax, prob, switch_prob, mode, label_smoothing)
         self.mixup_alpha, self.cutmix_alpha, self.cutmix_minmax = mixup_alpha, cutmix_alpha, cutmix_minmax
         self.prob, self.switch_prob, self.mode, self.correct_lam = prob, switch_prob, mode, correct_lam
         self.label_smoothing, self.num_classes = label_smoothing, validate_num_classes(num_classes)
-        self.generator = generator
+        self.multi_label, self.generator = multi_label, generator
         self.mixup_enabled = True
 
     def draw(self, x: Tensor, y: Any, generator: Generator | None = None) -> Rows:
-        """x: n × … × height × width (or n × … where only Mixup is on), y: n integer labels."""
-        values = self._targets(x, y)
+        """x: n × … × height × width (or n × … where only Mixup is on), y: n integer labels, or n × c labels at once."""
+        values = self._several(x, y) if self.multi_label else self._targets(x, y)
         if not self.mixup_enabled:
             return x, values
         x, pairing = self._mixed(x, generator)
         return x, mix(values, pairing)
+
+    def _several(self, x: Tensor, y: Any) -> Tensor:
+        if not isinstance(y, Tensor) or y.ndim != 2 or y.shape[1] != self.num_classes:
+            given = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+            raise ValueError(f"with multi_label=True targets are n × {self.num_classes} labels, got {given}")
+        return checked_values(x, y, None).lerp(torch.tensor(SEVERAL_TOWARDS).to(common_dtype(x)), self.label_smoothing)
 
     def draw_parts(self, x: Tensor, y: Any, generator: Generator | None = None) -> tuple[Any, Any]:
         values = self._parts(x, y)
@@ -135,7 +143,7 @@ class Mixup(Recipe, Augmentation):
             boxes = draw_boxes_between(count, low, high, height, width, generator)
         else:
             lam = draw_beta(self.cutmix_alpha, (count,), generator, torch.float64)
-            boxes = boxes_of_size((1 - lam).sqrt(), height, width, generator, loses_pixels=True)
+            boxes = boxes_of_size((1 - lam).sqrt(), height, width, generator)
             if not self.correct_lam:
                 return boxes, lam
         return boxes, 1 - boxes.area() / (height * width)
@@ -143,7 +151,8 @@ class Mixup(Recipe, Augmentation):
     def rule(self, moments: DataMoments) -> Rule:
         """That of `Rule.from_timm`; once mixing is off, the network last saw data as it is, and it changes nothing."""
         if not self.mixup_enabled:
-            return Rule(1.0, 1.0, moments.x_mean, moments.y_mean).smoothed(self.label_smoothing)
+            towards = SEVERAL_TOWARDS if self.multi_label else None
+            return Rule(1.0, 1.0, moments.x_mean, moments.y_mean).smoothed(self.label_smoothing, towards)
         found = timm_rule(
             moments.x_mean,
             moments.y_mean,
@@ -156,6 +165,7 @@ class Mixup(Recipe, Augmentation):
             correct_lam=self.correct_lam,
             label_smoothing=self.label_smoothing,
             num_classes=int(self.num_classes),
+            multi_label=self.multi_label,
         )
         # One number for each channel is how the mean of images may be given; that of vectors is one for each feature.
         return replace(found, x_mean=moments.x_mean)
@@ -176,7 +186,8 @@ class FastCollateMixup(Mixup):
         An image is a NumPy array or a tensor; what is not bytes stays what it is.
         """
         x = torch.stack([torch.as_tensor(image) for image, _ in batch])
-        y = torch.tensor([int(label) for _, label in batch])
+        several = self.multi_label
+        y = torch.stack([torch.as_tensor(label) if several else torch.tensor(int(label)) for _, label in batch])
         if x.is_floating_point():
             return super().__call__(x, y)
         mixed, soft = super().__call__(x.float(), y)

@@ -123,11 +123,16 @@ class Rule:
         x_share, y_share = (1 - probability * (1 - share) for share in (self.x_share, self.y_share))
         return Rule(x_share, y_share, self.x_mean, self.y_mean)
 
-    def smoothed(self, epsilon: float) -> Rule:
-        """The rule for labels that were smoothed before mixing: m_y is the mean of smoothed labels."""
+    def smoothed(self, epsilon: float, towards: float | None = None) -> Rule:
+        """The rule for labels that were smoothed before mixing: m_y is the mean of smoothed labels.
+
+        Args:
+            epsilon: of the smoothing.
+            towards: a number for every label; by default 1 / c, the uniform label.
+        """
         if epsilon == 0:
             return self
-        mean = (1 - epsilon) * self.y_mean + epsilon / self.y_mean.shape[0]
+        mean = (1 - epsilon) * self.y_mean + epsilon * (1 / self.y_mean.shape[0] if towards is None else towards)
         return Rule(self.x_share, self.y_share, self.x_mean, mean)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Rule:

@@ -3,8 +3,8 @@
 timm mixes a batch (or each pair, or each sample) with probability `prob`: where both are on, by CutMix with probability
 `switch_prob` and by Mixup otherwise. λ is that of the row's own image, so that a row may show mostly its partner, the
 same row of the reversed batch; naming every mixed sample by its larger part makes it the form of Theorem 1, whose means
-do not depend on who is named first. Labels are smoothed, by 0.1 unless told otherwise, before they are mixed. Boxes of
-CutMix lose a pixel of odd sides. So, with p = `prob` and q = `switch_prob`,
+do not depend on who is named first. Labels are smoothed, by 0.1 unless told otherwise, before they are mixed. Boxes are
+those of timm 1.0.31 (earlier ones: `mixreg.theory.boxes`). So, with p = `prob` and q = `switch_prob`,
 
     S̄ = 1 − p (1 − (1 − q) θ̄ − q m)        t̄ = 1 − p (1 − (1 − q) θ̄ − q mean(m)).
 """
@@ -21,6 +21,8 @@ from mixreg.prediction.rule import Rule
 from mixreg.theory.boxes import own_share, own_share_between
 
 MODES = ("batch", "pair", "elem")
+# What each of several labels is smoothed towards.
+SEVERAL_TOWARDS = 0.5
 
 
 def timm_rule(
@@ -36,6 +38,7 @@ def timm_rule(
     correct_lam: bool = True,
     label_smoothing: float = 0.1,
     num_classes: int = 1000,
+    multi_label: bool = False,
     image_size: int | Sequence[int] | None = None,
 ) -> Rule:
     """The rule that belongs to `timm.data.Mixup(mixup_alpha=…, …)`.
@@ -43,7 +46,8 @@ def timm_rule(
     Args:
         x_mean: x̄ of the training images as the network saw them: channels × height × width; or channels (or
             channels × 1 × 1) values for all pixels.
-        y_mean: ȳ of the labels before smoothing, num_classes; by default uniform, as of balanced classes.
+        y_mean: ȳ of the labels before smoothing, num_classes; by default uniform, as of balanced classes; needed where
+            a sample has several labels.
         image_size: height and width (one number if they are equal), needed for CutMix where `x_mean` does not tell.
 
     All others are timm's, with timm's defaults. `mode` changes nothing on average.
@@ -51,6 +55,8 @@ def timm_rule(
     if not isinstance(x_mean, Tensor):
         raise TypeError("the rule needs x_mean, the mean of the training images as the network saw them, or moments")
     require_timm_options(mixup_alpha, cutmix_alpha, cutmix_minmax, prob, switch_prob, mode, label_smoothing)
+    if y_mean is None and multi_label:
+        raise ValueError("with multi_label=True the rule needs y_mean, how often each label is given")
     if y_mean is None:
         y_mean = torch.full((num_classes,), 1 / num_classes, dtype=x_mean.dtype, device=x_mean.device)
     elif y_mean.shape != (num_classes,):
@@ -70,10 +76,10 @@ def timm_rule(
             low, high = cutmix_minmax
             share = own_share_between(low, high, height, width)
         else:
-            share = own_share(float(cutmix_alpha), height, width, loses_pixels=True)
+            share = own_share(float(cutmix_alpha), height, width)
         rules.append(Rule(share, float(share.mean()), x_mean, y_mean))
         odds.append(switch_prob if mixup_alpha > 0 else 1.0)
-    return Rule.mixture(rules, odds).applied(prob).smoothed(label_smoothing)
+    return Rule.mixture(rules, odds).applied(prob).smoothed(label_smoothing, SEVERAL_TOWARDS if multi_label else None)
 
 
 def require_timm_options(

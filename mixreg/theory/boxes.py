@@ -4,9 +4,10 @@ A box of another image replaces a part of one's own. With λ ~ Beta(α, α) the 
 
     w = ⌊W √(1 − λ)⌋,   h = ⌊H √(1 − λ)⌋,   its corner at a uniform centre minus ⌊w/2⌋, ⌊h/2⌋, cut off at the border.
 
-(The original code loses a pixel of odd sides.) As with Mixup (Theorem 1), the pair (i, j) with a box is the pair (j, i)
-with the rest of the image, so each mixed sample can be named by its larger part. M_p ∈ {0, 1} says whether pixel p is
-taken from that part, and m_p = E M_p.
+(The original code, torchvision and earlier versions of timm lose a pixel of odd sides: with α = 1 their m differs by at
+most 0.02 on 32 × 32 pixels, and by 0.003 on 224 × 224.) As with Mixup (Theorem 1), the pair (i, j) with a box is the
+pair (j, i) with the rest of the image, so each mixed sample can be named by its larger part. M_p ∈ {0, 1} says whether
+pixel p is taken from that part, and m_p = E M_p.
 
 Sides take finitely many values, whose probabilities are differences of the Beta distribution function, and centres are
 W·H points. For given sides the box is a product of two intervals; with indicators X: W × W of columns in it (by
@@ -56,22 +57,12 @@ def draw_boxes(n: int, alpha: float, height: int, width: int, generator: torch.G
     return boxes_of_size((1 - draw_beta(alpha, (n,), generator, torch.float64)).sqrt(), height, width, generator)
 
 
-def boxes_of_size(
-    scale: Tensor,
-    height: int,
-    width: int,
-    generator: torch.Generator | None = None,
-    loses_pixels: bool = False,
-) -> Boxes:
-    """Boxes of these shares of the image's sides (n, √(1 − λ)), at centres drawn uniformly.
-
-    `loses_pixels`: boxes of odd sides are a pixel shorter, as in the original code, timm's and torchvision's.
-    """
+def boxes_of_size(scale: Tensor, height: int, width: int, generator: torch.Generator | None = None) -> Boxes:
+    """Boxes of these shares of the image's sides (n, √(1 − λ)), at centres drawn uniformly."""
     edges = []
     for side in (height, width):
         # λ > 0, even where 1 − λ rounds to 1.
         length = (side * scale).floor().long().clamp(max=side - 1)
-        length = length // 2 * 2 if loses_pixels else length
         centre = integers(side, (len(scale),), generator)
         first = centre - length // 2
         edges.append((first.clamp(min=0), (first + length).clamp(max=side)))
@@ -90,7 +81,7 @@ def draw_boxes_between(
     for side in (height, width):
         shortest, end = side_range(low, high, side)
         length = shortest + (uniform((n,), generator, torch.float64) * (end - shortest)).long()
-        first = (uniform((n,), generator, torch.float64) * (side - length)).long()
+        first = (uniform((n,), generator, torch.float64) * (side - length + 1)).long()
         edges.append((first, first + length))
     (top, bottom), (left, right) = edges
     return Boxes(top, left, bottom, right)
@@ -105,11 +96,8 @@ def side_range(low: float, high: float, side: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=16)
-def own_share(alpha: float, height: int, width: int, loses_pixels: bool = False) -> Tensor:
-    """m: how often each pixel comes from the larger part, height × width, float64; its mean is θ̄.
-
-    `loses_pixels`: boxes of odd sides are a pixel shorter, as in the original code, timm's and torchvision's.
-    """
+def own_share(alpha: float, height: int, width: int) -> Tensor:
+    """m: how often each pixel comes from the larger part, height × width, float64; its mean is θ̄."""
     from scipy.special import betainc
 
     alpha = scalar_forms(alpha, "CutMix").alpha
@@ -128,8 +116,7 @@ def own_share(alpha: float, height: int, width: int, loses_pixels: bool = False)
     for probability, scale in zip(below.diff().tolist(), middles, strict=True):
         if probability == 0:
             continue
-        sides = ((side, int(side * scale)) for side in (height, width))
-        rows, columns = (_inside(side, length // 2 * 2 if loses_pixels else length) for side, length in sides)
+        rows, columns = (_inside(side, int(side * scale)) for side in (height, width))
         covers_most = (2 * torch.outer(rows.sum(1), columns.sum(1)) > height * width).double()
         kept = height * width - covers_most.sum() - rows.T @ (1 - covers_most) @ columns
         total += probability * (kept + rows.T @ covers_most @ columns)
@@ -140,7 +127,7 @@ def own_share_between(low: float, high: float, height: int, width: int) -> Tenso
     """m of boxes whose sides are uniform between two fractions of the image's, wholly inside it (timm's `minmax`).
 
     Height h and width w are independent and uniform on the integers ⌊low H⌋ … ⌊high H⌋ − 1, the first row is uniform on
-    0 … H − h − 1, and likewise for columns. With r_h the probabilities of rows to lie in the box, c_w those of columns,
+    0 … H − h, and likewise for columns. With r_h the probabilities of rows to lie in the box, c_w those of columns,
 
         m = Σ_{h,w} P(h) P(w) (r_h c_wᵀ if h w > HW / 2, else 1 − r_h c_wᵀ).
     """
@@ -148,11 +135,11 @@ def own_share_between(low: float, high: float, height: int, width: int) -> Tenso
     for side in (height, width):
         first, end = side_range(low, high, side)
         length = torch.arange(first, end, dtype=torch.float64).unsqueeze(1)
-        # How many of the starts 0 … side − length − 1 put a place into the box.
-        place, last = torch.arange(side, dtype=torch.float64), side - length - 1
+        # How many of the starts 0 … side − length put a place into the box.
+        place, last = torch.arange(side, dtype=torch.float64), side - length
         starts = (torch.minimum(place, last) - (place - length + 1).clamp(min=0) + 1).clamp(min=0)
         lengths.append(length)
-        inside.append(starts / (side - length))
+        inside.append(starts / (side - length + 1))
     is_larger = 2 * lengths[0] @ lengths[1].T > height * width
     sign = torch.where(is_larger, 1.0, -1.0).double() / is_larger.numel()
     return (~is_larger).double().mean() + inside[0].T @ sign @ inside[1]
