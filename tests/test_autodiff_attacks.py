@@ -3,6 +3,7 @@
 The reference is a difference of ordinary forward passes in float64, or what PyTorch itself computes.
 """
 
+import re
 import warnings
 
 import pytest
@@ -259,12 +260,19 @@ def test_a_loss_that_looks_at_numbers_is_named() -> None:
             risk.quadratic(lambda x: x @ weight.T, x, y, loss=loss)
 
 
-def test_distances_that_are_differentiable_once_are_refused_in_a_sentence() -> None:
+def test_distances_are_right_or_refused_in_a_sentence() -> None:
     draw = torch.Generator().manual_seed(0)
-    x, centres = torch.randn(20, 5, generator=draw), torch.randn(3, 5, generator=draw)
+    x, centres = (torch.randn(shape, generator=draw, dtype=torch.double) for shape in ((20, 5), (3, 5)))
     y = torch.randint(0, 3, (20,), generator=draw)
-    with pytest.raises(NotImplementedError, match=r"differentiate once only.*_cdist_backward.*elementary steps"):
-        risk.quadratic(lambda x: torch.cdist(x, centres), x, y)
+    expected = risk.quadratic(lambda x: (x.unsqueeze(1) - centres).square().sum(2).sqrt(), x, y)
+    try:
+        found = risk.quadratic(lambda x: torch.cdist(x, centres), x, y)
+    except NotImplementedError as error:
+        # PyTorch 2.13 differentiates them once, 2.15 as often as one likes.
+        assert re.search(r"differentiate once only.*_cdist_backward.*elementary steps", str(error))  # noqa: PT017
+    else:
+        torch.testing.assert_close(found.total, expected.total)
+        torch.testing.assert_close(found.r2, expected.r2)
 
 
 def test_functions_of_signs_have_the_terms_of_what_they_are_written_out() -> None:
