@@ -212,3 +212,9 @@ def test_an_empty_batch_stays_empty(partners: str) -> None:
     x, y = Mixup(1.0, 3, partners=partners)(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
     assert x.shape == (0, 4)
     assert y.shape == (0, 3)
+
+
+def test_a_callable_of_targets_alone_draws_no_partners() -> None:
+    with pytest.raises(ValueError, match=r"or a callable\(y, generator\), got <function"):
+        Mixup(1.0, partners=lambda y: y)
+    Mixup(1.0, partners=lambda y, generator=None: torch.arange(len(y)))(torch.randn(3, 2), torch.randn(3))

@@ -205,3 +205,18 @@ class TestSelect:
             results.one(dropout=0.5)
         with pytest.raises(LookupError, match=r"^no run has whatever settings$"):
             Results([]).select()
+
+
+def test_how_well_erm_knows_its_training_images_is_what_the_runs_say() -> None:
+    told = (ROOT / "docs" / "reproduction.md").read_text()
+    records = json.loads((RESULTS / "evidence" / "results.json").read_text())
+    learnt: dict[tuple[str, int], list[float]] = {}
+    for record in records:
+        config = record["settings"]["config"]
+        if config["method"] == "erm":
+            learnt.setdefault((config["data"], config["epochs"]), []).append(record["result"]["train"]["accuracy"])
+    shown = {key: f"{100 * sum(values) / len(values):.1f} %" for key, values in learnt.items()}
+    assert f"12 epochs on CIFAR-10, where ERM then has {shown['cifar10', 12]}" in told
+    assert f"where 12 leave it at {shown['cifar100', 12]}" in told.replace("\n", " ")
+    assert min(learnt["cifar10", 12]) > 0.98
+    assert min(learnt["cifar100", 16]) > 0.98

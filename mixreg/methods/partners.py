@@ -15,6 +15,7 @@ map is to be undone: there is no rule, and predictions are used as they are.
 
 from __future__ import annotations
 
+import inspect
 import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -126,9 +127,20 @@ def resolve_partners(partners: Any) -> Any:
     """What draws partners, of a name or a callable, or an error that says what it may be."""
     if isinstance(partners, str) and partners in NAMED:
         return NAMED[partners]()
-    if callable(partners) and not isinstance(partners, type):
+    if callable(partners) and not isinstance(partners, type) and _takes_two(partners):
         return partners
     raise ValueError(f"partners are {', '.join(map(repr, NAMED))} or a callable(y, generator), got {partners!r}")
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called with targets and a generator, as far as it tells."""
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # one that is compiled may not tell
+        return True
+    return True
 
 
 def draw_partners(partners: Any, y: Any, generator: Generator | None) -> Tensor:

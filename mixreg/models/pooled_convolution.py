@@ -7,8 +7,8 @@ kernel moved by nothing, a column, a row, and both:
 
 so that four times the channels are computed at a quarter of the places. With channels last a processor computes
 channels side by side, 16 at a time: six of them leave most of it idle, four times six do not, and the four to compare
-lie beside each other. LeNet's first layer and its gradient take 0.8 of the time of `conv2d` and `max_pool2d` so, with
-the same outputs, bit for bit, and a tie goes to the place that `max_pool2d` gives it to.
+lie beside each other. It has the outputs of `conv2d` and `max_pool2d`, bit for bit, and a tie goes to the place that
+`max_pool2d` gives it to; what it does for an epoch of LeNet: benchmarks/training.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A box of another image replaces a part of one's own. With λ ~ Beta(α, α) the 
     w = ⌊W √(1 − λ)⌋,   h = ⌊H √(1 − λ)⌋,   its corner at a uniform centre minus ⌊w/2⌋, ⌊h/2⌋, cut off at the border.
 
 (The original code, torchvision and earlier versions of timm lose a pixel of odd sides: with α = 1 their m differs by at
-most 0.02 on 32 × 32 pixels, and by 0.003 on 224 × 224.) As with Mixup (Theorem 1), the pair (i, j) with a box is the
+most 0.02 on 32 × 32 pixels, see tests/test_cutmix.py.) As with Mixup (Theorem 1), the pair (i, j) with a box is the
 pair (j, i) with the rest of the image, so each mixed sample can be named by its larger part. M_p ∈ {0, 1} says whether
 pixel p is taken from that part, and m_p = E M_p.
 
