@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mixreg._autodiff import fused_normalisation, normalisation
-from mixreg._autodiff.fused_layers import ACTIVATIONS, activation, max_pool2d, relu
+from mixreg._autodiff.fused_layers import ACTIVATIONS, activation, dense, max_pool2d, relu
 from mixreg._autodiff.jets import Jet, Order, linear, outside_of_forward_mode
 
 # Each takes input, weight, bias, and what else there is.
@@ -53,6 +53,13 @@ def _is_referred_to(x: Tensor) -> bool:
 def _linear(func: Any, jet: Jet, order: int, weight: Any, bias: Any = None, *rest: Any, **named: Any) -> Jet | None:
     if not _stands_still(weight) or not _stands_still(bias):
         return None
+    if (
+        func is F.linear
+        and weight.ndim == 2
+        and jet.value.ndim > 1
+        and not torch.is_autocast_enabled(weight.device.type)
+    ):
+        return dense(jet, weight, bias)
     value = func(jet.value, weight, bias, *rest, **named)
     return linear(value, jet, lambda moved: func(moved, weight, None, *rest, **named))
 

@@ -1,4 +1,4 @@
-"""Jets of activations and pools in closed form.
+"""Jets of dense layers, activations and pools in closed form.
 
 With a′, a″, a‴ of an activation a at its input,
 
@@ -82,6 +82,47 @@ def parts(jet: Jet) -> tuple[Tensor, ...]:
 def curving(jet: Jet, order: int) -> Jet:
     """The jet with its second derivative, though it be 0, where two derivatives are asked for."""
     return jet if order == 1 or jet.second is not None else jet._replace(second=torch.zeros_like(jet.first))
+
+
+class _Dense(torch.autograd.Function):
+    """(weight, bias, x, ẋ[, ẍ]) ↦ u, u̇[, ü]; the gradients of the weight are added up by the products that make them.
+
+    Apart, each is as large as the weight, and adding them takes as long as a product of a small batch.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, bias: Tensor | None, *jet: Tensor) -> tuple[Tensor, ...]:
+        ctx.has_bias = bias is not None
+        ctx.save_for_backward(weight, *jet)
+        return _dense(weight, bias, *jet)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        weight, *jet = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # The bias itself does not matter to any gradient.
+            bias = weight.new_zeros(len(weight), requires_grad=True) if ctx.has_bias else None
+            return again(_dense, (weight, bias, *jet), gradients)
+        of_weight, of_bias, *of_jet = ctx.needs_input_grad
+        to_weight = None
+        if of_weight:
+            rows = [(g.flatten(0, -2), x.flatten(0, -2)) for g, x in zip(gradients, jet, strict=True)]
+            to_weight = rows[0][0].t() @ rows[0][1]
+            for g, x in rows[1:]:
+                to_weight.addmm_(g.t(), x)
+        to_bias = gradients[0].flatten(0, -2).sum(0) if of_bias else None
+        to_jet = (g @ weight if asked else None for g, asked in zip(gradients, of_jet, strict=True))
+        return to_weight, to_bias, *to_jet
+
+
+def _dense(weight: Tensor, bias: Tensor | None, x: Tensor, *moved: Tensor) -> tuple[Tensor, ...]:
+    return F.linear(x, weight, bias), *(F.linear(t, weight) for t in moved)
+
+
+def dense(jet: Jet, weight: Tensor, bias: Tensor | None) -> Jet:
+    """The jet of `torch.nn.functional.linear`."""
+    apply: Any = _Dense.apply
+    return Jet(*apply(weight, bias, *parts(jet)))
 
 
 class _Activation(torch.autograd.Function):

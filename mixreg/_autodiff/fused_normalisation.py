@@ -1,10 +1,13 @@
 """Jets of normalisations in closed form.
 
-**Layer normalisation.** With c = x − mean x, v = mean c² + ε and r = v^(−½), and ċ, c̈ the centred derivatives,
+**Layer normalisation.** With x̂ = r (x − mean x) and r = (var x + ε)^(−½), the derivative of x̂ in x is the symmetric
+matrix J v = r (v − mean v − x̂ mean(x̂ v)), for which PyTorch has one kernel: that of the ordinary backward pass. With
+the means m = mean(x̂ ẋ) and w = mean(u̇ ẋ) over a row,
 
-    v̇ = 2 mean cċ,                     ṙ = −½ v^(−3/2) v̇,
-    v̈ = 2 mean ċ² + 2 mean c c̈,        r̈ = ¾ v^(−5/2) v̇² − ½ v^(−3/2) v̈,
-    u = r c,        u̇ = r ċ + ṙ c,        ü = r c̈ + 2 ṙ ċ + r̈ c.
+    u = x̂,        u̇ = J ẋ,        ü = J ẍ − 2 r m u̇ − r w x̂,
+
+since ṙ = −r² m and the derivative of m along the line is w / r + mean(x̂ ẍ) (u̇ is centred). Gradients reach x through J,
+too: of g · J v they are −r (mean(x̂ v) J g + mean(x̂ g) J v + mean(g · J v) x̂).
 
 **Batch normalisation** in training holds its statistics fixed in t: u̇ = s ẋ and ü = s ẍ with the scale s of each
 channel, through which gradients reach the batch: of s = w v^(−½) they are ∂v = −½ w v^(−3/2) ∂s.
@@ -12,7 +15,8 @@ channel, through which gradients reach the batch: of s = w v^(−½) they are �
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -36,17 +40,11 @@ def _composed_jet(elementary: Elementary, orders: int) -> Callable[..., tuple[Te
     return run
 
 
-def _weighted(sums: tuple[Tensor, ...], weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, ...]:
-    """Results of a standardisation with their weights and bias."""
-    value, *moved = sums if weight is None else tuple(t * weight for t in sums)
-    return value if bias is None else value + bias, *moved
-
-
 def _dots(left: Tensor, right: Tensor) -> Tensor:
-    """Inner products over the last dimension, n × 1."""
+    """Means of products over the last dimension, n × 1."""
     # Autocast would take sums in half precision.
     with torch.autocast(left.device.type, enabled=False):
-        return torch.linalg.vecdot(left, right).unsqueeze(-1)
+        return torch.linalg.vecdot(left, right).unsqueeze(-1) / left.shape[-1]
 
 
 class _LayerNorm(torch.autograd.Function):
@@ -56,77 +54,72 @@ class _LayerNorm(torch.autograd.Function):
     def forward(
         ctx: Any, elementary: Elementary, eps: float, weight: Any, bias: Any, x: Tensor, *moved: Tensor
     ) -> tuple[Tensor, ...]:
-        d = x.shape[1]
-        c, *moving = (t - t.mean(1, keepdim=True) for t in (x, *moved))
-        v = _dots(c, c) / d + eps
-        r = v.rsqrt()
-        v1 = 2 / d * _dots(c, moving[0])
-        r1 = -0.5 * r.pow(3) * v1
-        sums: tuple[Tensor, ...] = r * c, torch.addcmul(r * moving[0], r1, c)
-        scales: tuple[Tensor, ...] = r, v1
-        if len(moving) == 2:
-            v2 = 2 / d * (_dots(moving[0], moving[0]) + _dots(c, moving[1]))
-            r2 = 0.75 * r.pow(5) * v1.square() - 0.5 * r.pow(3) * v2
-            sums = *sums, (r * moving[1]).addcmul_(2 * r1, moving[0]).addcmul_(r2, c)
-            scales = *scales, v2
-        ctx.elementary, ctx.has_bias = elementary, bias is not None
-        ctx.save_for_backward(x, *moved, weight, bias, c, *moving, *scales)
-        return _weighted(sums, weight, bias)
+        value, mean, r = torch.native_layer_norm(x, x.shape[1:], None, None, eps)
+        along = _jacobian(x, mean, r)
+        turned = [along(t) for t in moved]
+        jet = value, *turned
+        if len(moved) == 2:
+            m, w = _dots(value, moved[0]), _dots(turned[0], moved[0])
+            jet = value, turned[0], torch.addcmul(turned[1], -2 * r * m, turned[0]).addcmul_(-r * w, value)
+        ctx.elementary, ctx.has_bias, ctx.orders = elementary, bias is not None, len(moved)
+        ctx.save_for_backward(x, *moved, weight, bias, mean, r, *jet, *turned[1:])
+        if weight is not None:
+            jet = tuple(t * weight for t in jet)
+        return jet if bias is None else (jet[0] + bias, *jet[1:])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        orders = len(gradients) - 1
-        saved = ctx.saved_tensors
-        moved, (weight, bias), rest = saved[: orders + 1], saved[orders + 1 : orders + 3], saved[orders + 3 :]
+        orders = ctx.orders
+        saved = iter(ctx.saved_tensors)
+        x, *moved = islice(saved, orders + 1)
+        weight, bias, mean, r = islice(saved, 4)
         if torch.is_grad_enabled():
-            found = again(_composed_jet(ctx.elementary, orders), (*moved, weight, bias), gradients)
+            found = again(_composed_jet(ctx.elementary, orders), (x, *moved, weight, bias), gradients)
             return None, None, *found[orders + 1 :], *found[: orders + 1]
-        centred, (r, v1, *v2) = rest[: orders + 1], rest[orders + 1 :]
-        d = centred[0].shape[1]
-        cube = r.pow(3)
-        r1 = -0.5 * cube * v1
-        r2 = 0.75 * r.pow(5) * v1.square() - 0.5 * cube * v2[0] if v2 else None
-        g = list(gradients) if weight is None else [gradient * weight for gradient in gradients]
-        to_weight = _to_weight(gradients, centred, r, r1, r2) if weight is not None else None
-        # Of r, ṙ and r̈, and from them of v, v̇ and v̈.
-        by_r = _dots(g[0], centred[0]) + _dots(g[1], centred[1])
-        by_r1 = _dots(g[1], centred[0])
-        if r2 is None:
-            by_v1 = -0.5 * cube * by_r1
-            by_v = -0.5 * cube * by_r + 0.75 * r.pow(5) * v1 * by_r1
-            to_x = (r * g[0]).addcmul_(r1, g[1]).addcmul_(2 / d * by_v, centred[0]).addcmul_(2 / d * by_v1, centred[1])
-            to_first = (r * g[1]).addcmul_(2 / d * by_v1, centred[0])
-            found = (to_x, to_first)
-        else:
-            by_r, by_r1 = by_r + _dots(g[2], centred[2]), by_r1 + 2 * _dots(g[2], centred[1])
-            by_r2, fifth = _dots(g[2], centred[0]), r.pow(5)
-            by_v2 = -0.5 * cube * by_r2
-            by_v1 = -0.5 * cube * by_r1 + 1.5 * fifth * v1 * by_r2
-            bent = 0.75 * fifth * v2[0] - 1.875 * r.pow(7) * v1.square()
-            by_v = -0.5 * cube * by_r + 0.75 * fifth * v1 * by_r1 + bent * by_r2
-            to_x = (r * g[0]).addcmul_(r1, g[1]).addcmul_(r2, g[2])
-            for scale, c in zip((by_v, by_v1, by_v2), centred, strict=True):
-                to_x.addcmul_(2 / d * scale, c)
-            to_first = (r * g[1]).addcmul_(2 * r1, g[2])
-            to_first.addcmul_(2 / d * by_v1, centred[0]).addcmul_(4 / d * by_v2, centred[1])
-            found = (to_x, to_first, (r * g[2]).addcmul_(2 / d * by_v2, centred[0]))
+        jet, turned = tuple(islice(saved, orders + 1)), tuple(saved)
+        to_weight = None if weight is None else _sum_of_products(gradients, jet).sum(0)
         to_bias = gradients[0].sum(0) if ctx.has_bias else None
-        return None, None, to_weight, to_bias, *(t.sub_(t.mean(1, keepdim=True)) for t in found)
+        g = gradients if weight is None else [gradient * weight for gradient in gradients]
+        along = _jacobian(x, mean, r)
+        back = _first_order_gradients if orders == 1 else _second_order_gradients
+        return None, None, to_weight, to_bias, *back(along, r, g, moved, (*jet[:2], *turned))
 
 
-def _to_weight(
-    gradients: tuple[Tensor, ...], centred: tuple[Tensor, ...], r: Tensor, r1: Tensor, r2: Tensor | None
-) -> Tensor:
-    """Σ over rows and orders of gradient × standardised value."""
-    of_c = (r * gradients[0]).addcmul_(r1, gradients[1])
-    of_first = r * gradients[1]
-    if r2 is not None:
-        of_c.addcmul_(r2, gradients[2])
-        of_first.addcmul_(2 * r1, gradients[2])
-    found = of_c.mul_(centred[0]).addcmul_(of_first, centred[1])
-    if r2 is not None:
-        found.addcmul_(r * gradients[2], centred[2])
-    return found.sum(0)
+def _jacobian(x: Tensor, mean: Tensor, r: Tensor) -> Callable[[Tensor], Tensor]:
+    """v ↦ J v, of each row."""
+    only_input = [True, False, False]
+    return lambda v: _aten.native_layer_norm_backward(v, x, x.shape[1:], mean, r, None, None, only_input)[0]
+
+
+def _sum_of_products(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
+    total = left[0] * right[0]
+    for a, b in zip(left[1:], right[1:], strict=True):
+        total.addcmul_(a, b)
+    return total
+
+
+def _first_order_gradients(along: Any, r: Tensor, g: Any, moved: Any, jet: Any) -> tuple[Tensor, ...]:
+    """Of x and ẋ: those of g₀ · x̂ + g₁ · J ẋ."""
+    (value, first), (g0, g1) = jet, g
+    m, a, b = _dots(value, moved[0]), _dots(value, g1), _dots(g1, first)
+    to_first = along(g1)
+    to_x = along(g0).addcmul_(-r * m, to_first).addcmul_(-r * a, first).addcmul_(-r * b, value)
+    return to_x, to_first
+
+
+def _second_order_gradients(along: Any, r: Tensor, g: Any, moved: Any, jet: Any) -> tuple[Tensor, ...]:
+    """Of x, ẋ and ẍ: those of g₀ · x̂ + g₁ · J ẋ + g₂ · ü, where `jet` ends with J ẍ."""
+    (value, first, turned), (g0, g1, g2) = jet, g
+    m, w = _dots(value, moved[0]), _dots(first, moved[0])
+    a, p = _dots(value, g2), _dots(first, g2)
+    # What reaches u̇ = J ẋ and x̂ in all, with what ü holds of them.
+    g1 = torch.addcmul(g1, -2 * r * m, g2).addcmul_(-r * a, moved[0])
+    g0 = torch.addcmul(g0, -r * w, g2).addcmul_(-2 * r * p, moved[0])
+    to_x, by_first = _first_order_gradients(along, r, (g0, g1), moved, (value, first))
+    to_second = along(g2)
+    to_first = torch.addcmul(by_first, -r * a, first).addcmul_(-2 * r * p, value)
+    to_x.addcmul_(-r * _dots(value, moved[1]), to_second).addcmul_(-r * a, turned)
+    return to_x.addcmul_(r * (r * (w * a + 2 * m * p) - _dots(g2, turned)), value), to_first, to_second
 
 
 def layer_norm(

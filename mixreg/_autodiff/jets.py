@@ -61,6 +61,11 @@ class Order:
         # A dual tensor is a view, and views made without gradients may not be changed in place with them.
         if type(x) is not Tensor or x.dtype not in _WIDE or torch.is_grad_enabled() is not self._with_gradients:
             return None
+        # Modes have nothing to say to what follows, and would be asked at every step of it.
+        with torch._C.DisableTorchFunction():
+            return self._jet(x)
+
+    def _jet(self, x: Tensor) -> Jet | None:
         levels = _levels()
         if not levels or len(levels) != self.derivatives or torch._C._functorch.maybe_get_level(x) != levels[-1]:
             return None
@@ -83,7 +88,8 @@ class Order:
 
     def tensor(self, jet: Jet) -> Tensor:
         """What forward mode carries for a jet."""
-        self._made = self._tensor(jet)
+        with torch._C.DisableTorchFunction():
+            self._made = self._tensor(jet)
         return self._made
 
     def _tensor(self, jet: Jet) -> Tensor:
