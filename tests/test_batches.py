@@ -61,6 +61,47 @@ def test_pixels_do_not_depend_on_their_order_in_memory() -> None:
     torch.testing.assert_close(scaled.double(), exact, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("augment", ["none", "standard"])
+def test_batches_of_bytes_know_their_mean(augment: str) -> None:
+    batches = ArrayBatches(pictures(n=300, side=9), Config(holdout=0.0, augment=augment, batch_size=64))
+    by_mean, by_samples = DataMoments(2, by_class=False), DataMoments(2, by_class=False)
+    for batch in batches.epoch(0):
+        assert batch.x_mean is not None
+        # x itself was rounded to float32 after it was scaled.
+        torch.testing.assert_close(batch.x_mean, batch.x.double().mean(0), rtol=0, atol=1e-6)
+        batch.add_to(by_mean)
+        by_samples.update(batch.x, batch.y)
+    assert by_mean.count == by_samples.count == 300
+    torch.testing.assert_close(by_mean.x_mean, by_samples.x_mean, rtol=0, atol=1e-6)
+    assert torch.equal(by_mean.y_mean, by_samples.y_mean)
+    if augment == "none":
+        exact = (batches.x.double().mean(0) / 255 - batches.preparation.pixels.mean.double().reshape(-1, 1, 1)) / (
+            batches.preparation.pixels.std.double().reshape(-1, 1, 1)
+        )
+        torch.testing.assert_close(by_mean.x_mean, exact, rtol=0, atol=1e-6)
+
+
+def test_sums_of_bytes_are_exact_however_many_there_are() -> None:
+    # All 255, but for a few: a sum in float32 that is rounded anywhere would show.
+    images = torch.full((70_001, 1, 2, 1), 255, dtype=torch.uint8)
+    images[::7] = 254
+    pixels = Pixels(torch.zeros(1), torch.full((1,), 1 / 255))
+    _, mean = pixels.scaled_with_mean(images)
+    exact = images.double().mean(0)
+    torch.testing.assert_close(mean, exact, rtol=1e-7, atol=0)
+    assert abs(float(mean.sum() - exact.sum())) < 1e-3 / 70_001
+
+
+def test_class_means_are_kept_where_they_are_asked_for() -> None:
+    batches = ArrayBatches(pictures(n=100), Config(holdout=0.0, augment="none", batch_size=50))
+    asked = DataMoments(2, by_class=True)
+    for batch in batches.epoch(0):
+        batch.add_to(asked)
+    x = batches.scaled(batches.x).double()
+    means = torch.stack([x[batches.y == k].mean(0) for k in range(2)])
+    torch.testing.assert_close(asked.balanced_means()[0], means.mean(0), rtol=0, atol=1e-6)
+
+
 def test_label_noise_and_held_out_data() -> None:
     labels = torch.arange(1000) % 7
     config = Config(label_noise=0.25, holdout=0.2)

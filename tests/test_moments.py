@@ -277,3 +277,25 @@ def _looks_on_the_way(rank: int) -> list[int]:
 
 def test_a_look_at_all_processes_leaves_each_as_it_is(tmp_path: Path) -> None:
     assert run_processes(_looks_on_the_way, 2, tmp_path) == [[3, 1, 2], [3, 2, 2]]
+
+
+def test_batches_by_their_means() -> None:
+    x, y = torch.randn(30, 2, 3, dtype=torch.float64), torch.randint(0, 4, (30,))
+    whole, parts = DataMoments(4, by_class=False), DataMoments(4, by_class=False)
+    whole.update(x, y)
+    for part, labels in zip(x.split(7), y.split(7), strict=True):
+        parts.update_by_mean(part.mean(0), labels)
+    assert parts.count == 30
+    torch.testing.assert_close(parts.x_mean, whole.x_mean, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(parts.y_mean, whole.y_mean, rtol=1e-12, atol=1e-12)
+    # Both ways may be taken by turns.
+    parts.update(x, y)
+    torch.testing.assert_close(parts.x_mean, whole.x_mean, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValueError, match="samples so far were"):
+        parts.update_by_mean(torch.zeros(3, dtype=torch.float64), y)
+    with pytest.raises(ValueError, match="non-finite"):
+        parts.update_by_mean(torch.full((2, 3), torch.nan, dtype=torch.float64), y)
+    assert parts.count == 60
+    for kept in ({"covariance": True}, {"by_class": True}, {}):
+        with pytest.raises(ValueError, match="need the samples"):
+            DataMoments(4, **kept).update_by_mean(x.mean(0), y)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mixreg._support.devices import is_asynchronous
@@ -50,6 +51,20 @@ def pair_cross_entropy(
     tensor([0.6576])
     """
     losses, _ = pair_losses(logits, mixed, weight, label_smoothing, ignore_index)
+    return losses.to(returned_dtype(logits))
+
+
+def label_cross_entropy(logits: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+    """The loss of one label each, n × …, as of a pair whose partner has no share; one function of PyTorch's.
+
+    Args:
+        logits: n × c × ….
+        y: class indices, n × ….
+        weight: of classes, c.
+    """
+    exact = _exact(logits)
+    weights = None if weight is None else weight.to(logits.device, exact)
+    losses = F.cross_entropy(logits.to(exact), y.long(), weights, ignore_index=IGNORED, reduction="none")
     return losses.to(returned_dtype(logits))
 
 

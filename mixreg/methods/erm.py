@@ -35,6 +35,9 @@ class EmpiricalRisk(WithMixupControl, Augmentation):
     def draw_parts(self, x: Any, y: Any, generator: torch.Generator | None = None) -> tuple[Any, Any]:
         return unmixed_parts(x, part_tree(x, y))
 
+    def draw_labelled(self, x: Any, y: Any, generator: torch.Generator | None = None) -> Rows:
+        return x, y
+
     def rule(self, moments: DataMoments) -> Rule:
         """The identity."""
         return Rule(1.0, 1.0, moments.x_mean, moments.y_mean)

@@ -28,7 +28,8 @@ from mixreg._support.random import Random
 from mixreg.losses import AnyLoss, WeightedCrossEntropy
 from mixreg.losses.dense import dense_losses
 from mixreg.losses.mixed_targets import MixedTargets
-from mixreg.losses.pair_cross_entropy import pair_cross_entropy
+from mixreg.losses.pair_cross_entropy import label_cross_entropy, pair_cross_entropy
+from mixreg.losses.targets import is_class_index
 from mixreg.methods.call_forms import drawn_rows, pair_of
 from mixreg.prediction.rescaled import Rescaled
 from mixreg.prediction.rule import Rule
@@ -207,9 +208,11 @@ class Comparing(WithAlpha):
         return self._compared(targets, logits)
 
     def _compared(self, targets: Any, logits: Tensor) -> Tensor:
+        weight = self.loss.weights if isinstance(self.loss, WeightedCrossEntropy) else None
         if isinstance(targets, MixedTargets):
-            weight = self.loss.weights if isinstance(self.loss, WeightedCrossEntropy) else None
             return pair_cross_entropy(logits, targets, weight)
+        if is_class_index(targets) and (weight is not None or self.loss == "cross_entropy"):
+            return label_cross_entropy(logits, targets, weight)
         return dense_losses(self.loss, targets, logits)
 
     def losses_and_logits(self, net: Any, rows: Rows) -> tuple[Tensor, Tensor | None]:
@@ -247,6 +250,11 @@ class Augmentation(Comparing):
     def draw_parts(self, x: Any, y: Any, generator: Generator | None = None) -> tuple[Any, Any]:
         """What `draw` draws, with `MixedTargets` for each target."""
         raise TypeError(f"what {type(self).__name__} makes of targets are no pairs: it has no parts")
+
+    def draw_labelled(self, x: Any, y: Any, generator: Generator | None = None) -> Rows:
+        """Rows for a batch with class indices: of these and shares, of which no soft labels have to be made."""
+        x, mixed = self.draw_parts(x, y, generator)
+        return x, *mixed
 
     def _called(self, x: Any, y: Any, change: Callable[[Any, Any], tuple[Any, Any]]) -> Any:
         if y is not None or (self.inputs is None and self.targets is None):

@@ -21,41 +21,53 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.nn.functional import conv2d, max_pool2d, pad
 
 
-class _LargerHalf(torch.autograd.Function):
-    """The larger of the first and the last half of the channels; the gradient goes to it, to the first in a tie.
+class _LargestOfFour(torch.autograd.Function):
+    """The largest of the four quarters of the channels; the gradient goes to it, to the first in a tie.
 
-    `torch.maximum` looks for ties backwards, to part the gradient between them: longer than the convolution takes.
+    The quarters are places of a window: its left column, upper and lower, and its right one. `torch.maximum` looks for
+    ties backwards, to part the gradient between them: longer than the convolution takes.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(y: Tensor) -> tuple[Tensor, Tensor]:
-        first, last = y.chunk(2, 1)
-        return torch.maximum(first, last), first >= last
+    def forward(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        left, right = y.chunk(2, 1)
+        upper, lower = torch.maximum(left, right).chunk(2, 1)
+        # Columns are compared first: among equals `max_pool2d` takes the first as one reads.
+        return torch.maximum(upper, lower), _is_first(left, right), _is_first(upper, lower)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(output[1])
-        ctx.save_for_forward(output[1])
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*output[1:])
+        ctx.save_for_forward(*output[1:])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Tensor:
-        (is_first,) = ctx.saved_tensors
-        first = gradient * is_first
-        return torch.cat((first, gradient - first), 1)
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> Tensor:
+        is_left, is_upper = ctx.saved_tensors
+        return _parted(_parted(gradient, is_upper), is_left)
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, None]:
-        (is_first,) = ctx.saved_tensors
-        first, last = tangent.chunk(2, 1)
-        return torch.where(is_first, first, last), None
+    def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, None, None]:
+        is_left, is_upper = (mask.bool() for mask in ctx.saved_tensors)
+        left, right = tangent.chunk(2, 1)
+        upper, lower = torch.where(is_left, left, right).chunk(2, 1)
+        return torch.where(is_upper, upper, lower), None, None
 
 
-def _larger_half(y: Tensor) -> Tensor:
-    larger: Tensor = _LargerHalf.apply(y)[0]  # type: ignore[no-untyped-call]
-    return larger
+def _is_first(first: Tensor, last: Tensor) -> Tensor:
+    """1 where the first is at least as large as the last, else 0.
+
+    As numbers: truth values take several times as long, to make and to multiply by.
+    """
+    return (first - last).sign_().add_(1).clamp(max=1)
+
+
+def _parted(gradient: Tensor, is_first: Tensor) -> Tensor:
+    """Of a gradient of o channels 2o: where it is the first half's, and where it is the last half's."""
+    first = gradient * is_first
+    return torch.cat((first, gradient - first), 1)
 
 
 def pooled_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -71,10 +83,10 @@ def pooled_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None) ->
     # pooled by a closed form (`mixreg._autodiff`).
     if not is_side_by_side or torch.compiler.is_compiling() or unpack_dual(x).tangent is not None:
         return max_pool2d(conv2d(x, weight, bias), 2)
-    # Columns are compared first: among equals `max_pool2d` takes the first as one reads.
     moved = torch.cat([pad(weight, (column, 1 - column, row, 1 - row)) for column in (0, 1) for row in (0, 1)])
     four = conv2d(x, moved, None if bias is None else bias.repeat(4), stride=2)
-    return _larger_half(_larger_half(four))
+    largest: Tensor = _LargestOfFour.apply(four)[0]  # type: ignore[no-untyped-call]
+    return largest
 
 
 class PooledConvolution(nn.Conv2d):

@@ -135,6 +135,20 @@ class DataMoments:
             self._join(n, mean, None, layout_of(x, y_mean.shape, self._layout))
         self._classes = self._classes.with_batch(tensors, y.detach(), weights)
 
+    def update_by_mean(self, x_mean: Tensor, y: Tensor) -> None:
+        """Take in one batch of which the mean of x is known; neither covariances nor class means can be kept of it.
+
+        Args:
+            x_mean: of one sample's shape, in float64.
+            y: n × …, as of `update`.
+        """
+        if self.covariance or self.by_class is not False:
+            raise ValueError("covariances and class means need the samples themselves, not their mean")
+        validate_targets(y, self.num_classes)
+        y_mean = mean_target(y.detach(), self.num_classes)
+        layout = layout_of(x_mean.unsqueeze(0), y_mean.shape, self._layout)
+        self._join(len(y), torch.cat([x_mean.flatten(), y_mean.to(x_mean.device).flatten()]), None, layout)
+
     def merge(self, other: DataMoments) -> DataMoments:
         """Join `other` into this one (and return it): as if its samples had been seen here too."""
         if not isinstance(other, DataMoments):

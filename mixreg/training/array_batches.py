@@ -125,7 +125,9 @@ class ArrayBatches:
             x, y = rows_of(self.x, chosen[step]), self.y.index_select(0, chosen[step])
             if self.is_augmented:
                 x = crop_and_flip(x, stream(self.config.seed, "augment", epoch, step))
-            yield Batch(self.scaled(x), y, own_rows(len(y), self.rank, self.world), len(y))
+            own, pixels = own_rows(len(y), self.rank, self.world), self.preparation.pixels
+            shown = (self.scaled(x), None) if pixels is None else pixels.scaled_with_mean(x)
+            yield Batch(shown[0], y, own, len(y), shown[1])
 
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's share of the test set, prepared, with labels."""

@@ -6,7 +6,6 @@ depend on how many processes there are; each trains on its own rows of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -25,12 +24,23 @@ SMALLEST_REST = 16
 
 
 class Batch(NamedTuple):
-    """x: n × … prepared inputs; y: n class indices; own: the rows this process trains on; total: of all processes."""
+    """x: n × … prepared inputs; y: n class indices; own: the rows this process trains on; total: of all processes.
+
+    `x_mean` is the mean of x in float64, where it came cheaper than from x itself.
+    """
 
     x: Tensor
     y: Tensor
     own: slice
     total: int
+    x_mean: Tensor | None = None
+
+    def add_to(self, moments: DataMoments) -> None:
+        """Take the batch in."""
+        if self.x_mean is None or moments.by_class is not False:
+            moments.update(self.x, self.y)
+        else:
+            moments.update_by_mean(self.x_mean, self.y)
 
 
 class Batches(Protocol):
@@ -102,12 +112,29 @@ class Pixels(NamedTuple):
 
     def scaled(self, images: Tensor) -> Tensor:
         """N × channels × height × width bytes as float32, in their memory format."""
-        scale, shift = 1 / (255 * self.std), -self.mean / self.std
+        return self._scaled(images.to(torch.float32, copy=True))
+
+    def scaled_with_mean(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, and its mean over the images in float64.
+
+        Sums of up to 65,793 bytes are exact in float32, in whatever order, and a product with ones is the quickest way
+        to them: a tenth of the time of sums in float64.
+        """
+        n, channels, height, width = images.shape
         values = images.to(torch.float32, copy=True)
+        lying = values.permute(0, 2, 3, 1).reshape(n, -1)
+        sums = sum(torch.ones(len(part)) @ part for part in lying.split(1 << 16))
+        mean = (sums.double() / n).reshape(height, width, channels).permute(2, 0, 1)
+        return self._scaled(values), self._scaled(mean)
+
+    def _scaled(self, values: Tensor) -> Tensor:
+        """… × channels × height × width values of bytes, scaled in place."""
+        scale, shift = (t.to(values.dtype) for t in (1 / (255 * self.std), -self.mean / self.std))
         if values.ndim == 4 and values.is_contiguous(memory_format=torch.channels_last):
             # As one row for each image: loops over as few numbers as there are channels take eight times as long.
-            pixels = math.prod(values.shape[2:])
-            values.permute(0, 2, 3, 1).flatten(1).mul_(scale.repeat(pixels)).add_(shift.repeat(pixels))
+            rows = values.permute(0, 2, 3, 1).flatten(1)
+            scales, shifts = (t.expand(rows.shape[1] // len(t), -1).reshape(-1) for t in (scale, shift))
+            rows.mul_(scales).add_(shifts)
             return values
         return values.mul_(scale.reshape(-1, 1, 1)).add_(shift.reshape(-1, 1, 1))
 

@@ -166,7 +166,7 @@ class Trainer:
 
     def _take_step(self, epoch: int, step: int, batch: Batch) -> None:
         s, fabric, seed = self.state, self.fabric, self.config.seed
-        s.moments.update(batch.x, batch.y)
+        batch.add_to(s.moments)
         # Processes that see whole batches share one stream; others have their own.
         rank = 0 if self.batches.is_whole else fabric.global_rank
         self._generator.manual_seed(stream_seed(seed, "method", epoch, step, rank))

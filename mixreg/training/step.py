@@ -27,8 +27,7 @@ def draw_rows(
     """
     values = batch.y
     if is_class_index(batch.y) and not label_smoothing and has_parts(method):
-        x, mixed = cast(Augmentation, method).draw_parts(batch.x, batch.y, generator)
-        rows: Rows = (x, *mixed)
+        rows: Rows = cast(Augmentation, method).draw_labelled(batch.x, batch.y, generator)
     else:
         values = to_values(batch.y, num_classes, batch.x.dtype)
         if label_smoothing:
