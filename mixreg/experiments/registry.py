@@ -11,6 +11,7 @@ from mixreg.experiments import (
     batch_norm,
     calibratable,
     confidence,
+    crops_and_flips,
     expansions,
     imagenet_ood,
     label_smoothing,
@@ -43,6 +44,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         expansions,
         batch_norm,
         calibratable,
+        crops_and_flips,
         over_training,
         underfitting,
     )
