@@ -12,19 +12,15 @@ forward mode expects; whatever has none goes the general way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._functorch.pyfunctorch import (
-    retrieve_all_functorch_interpreters,
-    temporarily_clear_interpreter_stack,
-    temporarily_pop_interpreter_stack,
-)
+from torch._C._functorch import pop_dynamic_layer_stack, push_dynamic_layer_stack
+from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 from torch.autograd import forward_ad
-from torch.autograd.forward_ad import make_dual, unpack_dual
+from torch.autograd.forward_ad import unpack_dual
 
 _WIDE = (torch.float32, torch.float64)
 
@@ -69,17 +65,16 @@ class Order:
         levels = _levels()
         if not levels or len(levels) != self.derivatives or torch._C._functorch.maybe_get_level(x) != levels[-1]:
             return None
-        value, first = unpack_dual(x)
+        value, first = _unpacked(x)
         if first is None:
             return None
         if len(levels) == 1:
             return Jet(_inner(value), _inner(first))
         with temporarily_pop_interpreter_stack():
-            below, moved = unpack_dual(_inner(value)), unpack_dual(_inner(first))
-        if below.tangent is None:
+            (value, slope), (_, second) = _unpacked(_inner(value)), _unpacked(_inner(first))
+        if slope is None:
             return None
-        second = None if moved.tangent is None else _inner(moved.tangent)
-        return Jet(_inner(below.primal), _inner(below.tangent), second)
+        return Jet(_inner(value), _inner(slope), None if second is None else _inner(second))
 
     def was_just_made(self, x: Any) -> bool:
         """Whether x came from `tensor` and this was not asked since."""
@@ -107,14 +102,24 @@ class Order:
 
 def _levels() -> list[int]:
     """Of the transformations that are under way, the first one entered first."""
-    return [part.level() for part in retrieve_all_functorch_interpreters()]
+    return [part.level() for part in torch._C._functorch.get_interpreter_stack() or ()]
 
 
-@contextmanager
-def outside_of_forward_mode() -> Iterator[None]:
+class outside_of_forward_mode:
     """Inside, tensors of a jet are ordinary ones, and functions what they are."""
-    with temporarily_clear_interpreter_stack(), torch._C.DisableTorchFunction():
-        yield
+
+    def __enter__(self) -> None:
+        # Not as a generator, and not PyTorch's own: every layer enters it, and that took longer than it does.
+        self._modes: Any = torch._C.DisableTorchFunction()
+        self._modes.__enter__()
+        self._transformations: list[Any] = []
+        while torch._C._functorch.peek_interpreter_stack() is not None:
+            self._transformations.append(pop_dynamic_layer_stack())
+
+    def __exit__(self, *error: object) -> None:
+        while self._transformations:
+            push_dynamic_layer_stack(self._transformations.pop())
+        self._modes.__exit__(*error)
 
 
 def moves(x: Tensor) -> bool:
@@ -128,6 +133,12 @@ def moves(x: Tensor) -> bool:
         return True
 
 
+def _unpacked(x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """`unpack_dual`, without its questions."""
+    found: tuple[Tensor, Tensor | None] = torch._VF._unpack_dual(x, level=0)
+    return found
+
+
 def _inner(x: Tensor) -> Tensor:
     return torch._C._functorch.get_unwrapped(x) if torch._C._functorch.is_functorch_wrapped_tensor(x) else x
 
@@ -137,7 +148,8 @@ def _wrapped(x: Tensor, level: int) -> Tensor:
 
 
 def _dual(value: Tensor, tangent: Tensor, level: int) -> Tensor:
-    return make_dual(_wrapped(value, level), _wrapped(tangent, level))
+    dual: Tensor = torch._VF._make_dual(_wrapped(value, level), _wrapped(tangent, level), level=0)
+    return dual
 
 
 def composed(function: Callable[[Tensor], Tensor], jet: Jet) -> tuple[Tensor, ...]:
