@@ -1,19 +1,17 @@
 """Layers whose derivatives along a line have a closed form, against PyTorch's own and against differences."""
 
-import copy
 import weakref
-from contextlib import contextmanager
 
 import pytest
 import torch
 import torch.nn.functional as F
+from along_a_line import derivatives, warmed
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from mixreg._autodiff.closed_forms import closed_forms
 from mixreg._autodiff.jets import Order
 from mixreg._autodiff.tangents import tangents
-from mixreg._autodiff.written_out import written_out
 
 
 @pytest.fixture(autouse=True)
@@ -33,17 +31,6 @@ LAYERS = {
     "2d, transposed": (nn.ConvTranspose2d(3, 4, 3, stride=2, output_padding=1), (3, 4, 4)),
     "3d": (nn.Conv3d(2, 3, 2), (2, 4, 3, 4)),
 }
-
-
-def derivatives(net, x: Tensor, delta: Tensor, order: int, parameters: list[Tensor]) -> list[Tensor]:
-    """The derivative along δ, and the gradient of its square."""
-
-    def tangent(f, depth: int):
-        return f if depth == 0 else tangent(lambda z: torch.func.jvp(f, (z,), (delta,))[1], depth - 1)
-
-    derivative = tangent(net, order)(x)
-    assert derivative.abs().max() > 1e-3
-    return [derivative, *torch.autograd.grad(derivative.square().sum(), [x, *parameters], materialize_grads=True)]
 
 
 def require_the_same(net, shape: tuple[int, ...], order: int, parameters: list[Tensor]) -> None:
@@ -175,111 +162,6 @@ def test_outside_of_any_derivative_nothing_changes() -> None:
         assert torch.equal(F.conv2d(input=x, weight=layer.weight, bias=layer.bias), expected)
 
 
-FUNCTIONS = {
-    "relu": (nn.ReLU(), (4,)),
-    "relu in place": (nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)), (4,)),
-    "gelu": (nn.GELU(), (4,)),
-    "gelu by tanh": (nn.GELU("tanh"), (4,)),
-    "tanh": (nn.Tanh(), (4,)),
-    "sigmoid": (nn.Sigmoid(), (4,)),
-    "silu": (nn.SiLU(), (4,)),
-    "max pool": (nn.MaxPool2d(2), (3, 6, 6)),
-    "max pool that overlaps": (nn.MaxPool2d((3, 2), stride=(2, 1), padding=1, ceil_mode=True), (3, 7, 6)),
-    "layer norm": (nn.LayerNorm(4), (4,)),
-    "layer norm of images, no bias": (nn.LayerNorm((3, 4), bias=False), (2, 3, 4)),
-    "layer norm without weights": (nn.LayerNorm(4, elementwise_affine=False), (3, 4)),
-}
-
-
-def warmed(layer: nn.Module) -> nn.Module:
-    """With weights that are not all alike."""
-    torch.manual_seed(1)
-    for parameter in layer.parameters():
-        nn.init.normal_(parameter)
-    return layer.double()
-
-
-def by_differences(net, x: Tensor, delta: Tensor, order: int) -> Tensor:
-    """Central differences, of which reverse mode is right; float64 leaves about 1e-9 and 1e-6."""
-    h = 1e-5 if order == 1 else 1e-4
-    ahead, behind = net(x + h * delta), net(x - h * delta)
-    return (ahead - behind) / (2 * h) if order == 1 else (ahead + behind - 2 * net(x)) / h**2
-
-
-@pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize(
-    ("kind", "is_channels_last"),
-    [(kind, False) for kind in FUNCTIONS] + [(kind, True) for kind in FUNCTIONS if len(FUNCTIONS[kind][1]) == 3],
-)
-def test_functions_against_differences(kind, order, is_channels_last) -> None:
-    layer, shape = FUNCTIONS[kind]
-    layer = warmed(layer)
-    x, delta = torch.randn(2, 5, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    if is_channels_last:
-        x, delta = (t.to(memory_format=torch.channels_last) for t in (x, delta))
-    x.requires_grad_()
-
-    def net(z: Tensor) -> Tensor:
-        return torch.sin(layer(torch.sin(z)))
-
-    parameters = list(layer.parameters())
-    with written_out(5), closed_forms(Order(order)):
-        found = derivatives(net, x, delta, order, parameters)
-    value = by_differences(net, x, delta, order)
-    expected = [value, *torch.autograd.grad(value.square().sum(), [x, *parameters], materialize_grads=True)]
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 if order == 1 else 1e-4)
-
-
-@pytest.mark.parametrize("second_order", [False, True])
-@pytest.mark.parametrize("is_affine", [True, False])
-def test_batch_normalisation_against_its_elementary_steps(is_affine, second_order) -> None:
-    net = nn.Sequential(
-        nn.Conv2d(2, 3, 3, bias=False), nn.BatchNorm2d(3, affine=is_affine), nn.Tanh(), nn.Conv2d(3, 2, 3)
-    ).double()
-    warmed(net)
-    x, delta = torch.randn(2, 6, 2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    found = _losses_and_gradients(net, x, delta, second_order)
-    with closed_forms_off():
-        expected = _losses_and_gradients(net, x, delta, second_order)
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
-
-
-def _losses_and_gradients(net: nn.Module, x: Tensor, delta: Tensor, second_order: bool) -> list[Tensor]:
-    """Tangents, gradients, gradients of gradients, and what the layer has learnt."""
-    net = copy.deepcopy(net)
-    parts = [t for t in tangents(net, x, delta, second_order) if t is not None]
-    parameters = list(net.parameters())
-    first = torch.autograd.grad(sum(t.square().sum() for t in parts), parameters, create_graph=True)
-    second = torch.autograd.grad(sum(t.square().sum() for t in first), parameters)
-    return [*parts, *first, *second, *net.buffers()]
-
-
-@contextmanager
-def closed_forms_off():
-    """Inside, forward mode goes the general way."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Order, "jet", lambda self, x: None)
-        yield
-
-
-@pytest.mark.parametrize("second_order", [False, True])
-@pytest.mark.parametrize("kind", FUNCTIONS)
-def test_gradients_of_gradients(kind, second_order) -> None:
-    layer, shape = FUNCTIONS[kind]
-    net = nn.Sequential(nn.Flatten(), warmed(nn.Linear(int(torch.tensor(shape).prod()), 7))).double()
-    net = nn.Sequential(warmed(layer), nn.Tanh(), net)
-    x, delta = torch.randn(2, 5, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    with torch.no_grad():
-        net[2][1] = warmed(nn.Linear(layer(x).flatten(1).shape[1], 3))
-    found = _losses_and_gradients(net, x, delta, second_order)
-    with closed_forms_off():
-        expected = _losses_and_gradients(net, x, delta, second_order)
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
-
-
 @pytest.mark.parametrize("order", [1, 2])
 def test_what_is_written_to_in_place_is_seen_by_views_of_it(order) -> None:
     """A view that was taken before is of the same memory; what a layer has just made has none."""
@@ -334,39 +216,6 @@ def test_somebody_elses_direction_is_left_alone() -> None:
     found = torch.func.jvp(slope, (x,), (other,))[1]
     expected = torch.func.jvp(lambda z: torch.func.jvp(layer, (z,), (one,))[1], (x,), (other,))[1]
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_layer_norm_under_autocast_is_as_exact_as_pytorchs(dtype) -> None:
-    net = nn.LayerNorm(256)
-    x, delta = 300 * torch.randn(8, 256, generator=torch.Generator().manual_seed(0)), torch.randn(8, 256)
-    expected = tangents(net, x, delta, True)
-    with torch.autocast("cpu", dtype):
-        found = tangents(net, x, delta, True)
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * float(b.detach().abs().max()))
-
-
-def shared_norm() -> nn.Sequential:
-    norm = nn.BatchNorm1d(4)
-    return nn.Sequential(nn.Linear(4, 4), norm, nn.Tanh(), norm)
-
-
-@pytest.mark.parametrize("second_order", [False, True])
-@pytest.mark.parametrize("make", [shared_norm, lambda: nn.Sequential(nn.Linear(4, 4), nn.Softmax(1), nn.GELU())])
-def test_a_gradient_is_the_same_where_it_can_be_differentiated(make, second_order) -> None:
-    """Of inputs of which one is made of the other, as where a layer is used twice."""
-    net = warmed(make())
-    x, delta = torch.randn(2, 6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    parameters = list(net.parameters())
-    found = [
-        torch.autograd.grad(
-            tangents(net, x, delta, second_order)[1 + second_order].square().sum(), parameters, create_graph=c
-        )
-        for c in (False, True)
-    ]
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
 def test_residuals_that_are_added_in_place() -> None:

@@ -1,4 +1,4 @@
-"""Figure 4 with crops and flips: its runs are those of Figure 4 but for the augmentation, and claims know who is who."""
+"""Figure 4 with crops and flips: its runs are those of Figure 4 but for augmentation, and claims know who is who."""
 
 import numpy as np
 import pytest
