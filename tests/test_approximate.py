@@ -23,14 +23,14 @@ def moments_of(x: torch.Tensor, y: torch.Tensor, num_classes: int | None = None)
     return m
 
 
-def check_unbiased(loss: str, second_order: bool, batches: int, copies: int, part: float = 1.0) -> None:
+def check_unbiased(loss: str, second_order: bool, batches: int, copies: int, **options) -> None:
     """Means over batches, in which every sample stands several times: each row has noise of its own."""
     net, x, y = problem(loss, n=7)
     terms = dense_quadratic(net, x, to_values(y, 3, torch.float64), 0.7, SAMPLE_LOSSES[loss])
     exact = terms["base"] + terms["joint"] + terms["r4"] + (terms["r2"] if second_order else 0.0)
     exact_gradient = torch.cat([g.flatten() for g in torch.autograd.grad(exact, list(net.parameters()))])
     generator = torch.Generator().manual_seed(0)
-    criterion = ApproximateMixup(0.7, moments_of(x, y, 3), named(loss), second_order, generator, part)
+    criterion = ApproximateMixup(0.7, moments_of(x, y, 3), named(loss), second_order, generator, **options)
     values, gradients = [], []
     many_x, many_y = (t.repeat(copies, *[1] * (t.ndim - 1)) for t in (x, y))
     for _ in range(batches):

@@ -40,6 +40,20 @@ def evaluating(net: Network) -> Iterator[None]:
             module.training = mode
 
 
+@contextmanager
+def restoring_buffers(net: Network, is_asked: bool = True) -> Iterator[None]:
+    """Where what is inside fails, buffers (running statistics) are as they were; nothing is kept if not asked."""
+    buffers = [b for root in modules_of(net) for b in root.buffers()] if is_asked else []
+    before = [b.clone() for b in buffers]
+    try:
+        yield
+    except Exception:
+        with torch.no_grad():
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)
+        raise
+
+
 class _Rules:
     """How many have asked for plain networks; of the whole process, as the mode of a module is."""
 

@@ -23,6 +23,7 @@ from mixreg._autodiff.network import (
     plain_attention,
     refuse_non_finite,
     require_tensor,
+    restoring_buffers,
     uncompiled,
     within_forward,
 )
@@ -66,20 +67,15 @@ def tangents_of_some(
     """
 
     def run(f: Network, module: Network, x: Tensor, others: Tensor, delta: Tensor) -> Any:
-        buffers = [b for root in modules_of(module) for b in root.buffers()] if where is not None else []
-        before = [b.clone() for b in buffers]
-        u, first, second = tangents_inside(f, module, x, delta, second_order, validate=False)
-        rest = require_tensor(f(others))
-        if u.ndim == 0 or u.shape[1:] != rest.shape[1:] or len(rest) != len(others):
-            raise ValueError(f"the network must return one output for each input, got {tuple(rest.shape)}")
-        u = torch.cat([u, rest])
-        try:
-            return u if where is None else refuse_non_finite(u, "the network's output", where), first, second
-        except ValueError:
-            with torch.no_grad():
-                for buffer, value in zip(buffers, before, strict=True):
-                    buffer.copy_(value)
-            raise
+        with restoring_buffers(module, where is not None):
+            u, first, second = tangents_inside(f, module, x, delta, second_order, validate=False)
+            rest = require_tensor(f(others))
+            if u.ndim == 0 or u.shape[1:] != rest.shape[1:] or len(rest) != len(others):
+                raise ValueError(f"the network must return one output for each input, got {tuple(rest.shape)}")
+            u = torch.cat([u, rest])
+            if where is not None:
+                refuse_non_finite(u, "the network's output", where)
+        return u, first, second
 
     return within_forward(net, run, x, others, delta)
 

@@ -139,13 +139,6 @@ class Method(Random):
         return self.predictor(net, moments, further)
 
 
-def require_mean(x_mean: Any) -> Tensor:
-    """x̄ itself, if it is a tensor."""
-    if not isinstance(x_mean, Tensor):
-        raise TypeError(f"x_mean must be a tensor, the mean of the training data, got {type(x_mean).__name__}")
-    return x_mean
-
-
 class Criterion(Method):
     """A method that is a loss of the network: `method(net, x, y).backward()`."""
 

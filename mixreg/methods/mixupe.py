@@ -26,11 +26,11 @@ from mixreg._autodiff.tangents import tangents_inside
 from mixreg._support.numbers import require_weight
 from mixreg.losses import SampleLoss, resolve, sample_losses
 from mixreg.losses.targets import validate_num_classes
-from mixreg.methods.method import Criterion, Method, Rows, Setting, WithMixupRule, require_mean
+from mixreg.methods.method import Criterion, Method, Rows, Setting, WithMixupRule
 from mixreg.methods.pairing import Mixed, mixed_copy
 from mixreg.methods.partners import Partners
 from mixreg.methods.recipe import Recipe
-from mixreg.theory.modified import fitted_mean
+from mixreg.theory.modified import fitted_mean, require_mean
 
 
 class MixupE(Recipe, WithMixupRule, Criterion):

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from mixreg._support.random import permutation, uniform
 from mixreg.losses.targets import validate_num_classes
-from mixreg.methods.method import Augmentation, Method, Rows, Setting, require_mean
+from mixreg.methods.method import Augmentation, Method, Rows, Setting
 from mixreg.methods.pairing import is_chosen, unmixed_parts
 from mixreg.methods.recipe import Recipe
 from mixreg.prediction.rule import Rule
-from mixreg.theory.modified import fitted_mean
+from mixreg.theory.modified import fitted_mean, require_mean
 from mixreg.theory.moments import DataMoments
 from mixreg.theory.numerics import draw_beta
 from mixreg.theory.theta import ScalarForms

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from mixreg._autodiff.differences import FORWARD
 from mixreg._autodiff.network import Network, evaluating, flat_outputs, refuse_non_finite
 from mixreg._autodiff.problem import Problem
 from mixreg._autodiff.tangents import tangents
@@ -41,7 +42,6 @@ from mixreg.theory.modified import shrink
 from mixreg.theory.perturbation import Explained
 from mixreg.theory.theta import scalar_forms
 
-FORWARD, DIFFERENCES = DERIVATIVES = ("forward", "differences")
 # What partners give, and all that there is of a sample.
 TERMS = ("joint", "square", "r2", "r4", "sum")
 VALUES = ("base", "r3", *TERMS)

@@ -26,11 +26,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mixreg._autodiff.differences import DERIVATIVES, FORWARD
 from mixreg._autodiff.network import Network
 from mixreg._autodiff.problem import Problem, require_differentiable
 from mixreg.losses import SampleLoss
 from mixreg.risk.directions import EXACT_DIRECTIONS, PROBES, Directions, samples_at_once
-from mixreg.risk.estimated import DERIVATIVES, FORWARD, Estimator, Sums
+from mixreg.risk.estimated import Estimator, Sums
 from mixreg.risk.exact_terms import (
     NAMES,
     ExactTerms,

@@ -10,6 +10,8 @@ its own in every coordinate (a map, as with CutMix).
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -56,3 +58,10 @@ def fitted_mean(mean: Tensor, batch: Tensor, name: str) -> Tensor:
     if len(shape) > len(sample) or any(m not in (1, s) for m, s in zip(shape, trailing, strict=True)):
         raise ValueError(f"{name} has shape {tuple(mean.shape)}, which does not fit samples of shape {tuple(sample)}")
     return mean.to(batch.dtype)
+
+
+def require_mean(x_mean: Any) -> Tensor:
+    """x̄ itself, if it is a tensor."""
+    if not isinstance(x_mean, Tensor):
+        raise TypeError(f"x_mean must be a tensor, the mean of the training data, got {type(x_mean).__name__}")
+    return x_mean

@@ -27,10 +27,9 @@ from mixreg._support.structure import leaves
 from mixreg._support.tensor_files import read_from, save_tensors
 from mixreg.losses.targets import to_values, validate_num_classes, validate_pairs, validate_targets
 from mixreg.theory.class_means import ClassMeans
+from mixreg.theory.covariances import Covariances
 from mixreg.theory.sample_layout import SampleLayout, layout_of, numbers_of
 from mixreg.theory.scatter import (
-    DenseScatter,
-    LowRankScatter,
     Scatter,
     centred_sums,
     checked_tensor,
@@ -43,7 +42,7 @@ from mixreg.theory.scatter import (
 Result = TypeVar("Result")
 
 
-class DataMoments:
+class DataMoments(Covariances):
     """Streaming x̄, ȳ and, on request, Σxx, Σxy, Σyy.
 
     All is float64 on the device of the first batch. Inputs of several tensors (tuples, dicts) give an `x_mean` of the
@@ -280,34 +279,6 @@ class DataMoments:
     def y_mean(self) -> Tensor:
         """ȳ, float64, of the shape of one target."""
         return self._known.y_of(self._mean)
-
-    def _covariance(self) -> Tensor:
-        if self._known and self._scatter is None:
-            raise ValueError("covariances were not kept: make DataMoments(covariance=True)")
-        if not isinstance(self._scatter, DenseScatter):
-            raise ValueError(f"covariances were kept with rank {self.rank}, not as matrices: see `low_rank`")
-        return self._scatter.matrix / self.count
-
-    def low_rank(self) -> tuple[Tensor, Tensor]:
-        """F: (d + c) × r and a diagonal (d + c) with covariance ≈ F Fᵀ + diag; of moments with a `rank`."""
-        if not isinstance(self._scatter, LowRankScatter):
-            raise ValueError("these moments have no low rank: make DataMoments(covariance=True, rank=64)")
-        return (self._scatter.factor / self.count**0.5).T, self._scatter.rest() / self.count
-
-    @property
-    def xx(self) -> Tensor:
-        """Σxx: d × d, over the flattened coordinates."""
-        return self._covariance()[: -self._known.targets, : -self._known.targets]
-
-    @property
-    def xy(self) -> Tensor:
-        """Σxy: d × c."""
-        return self._covariance()[: -self._known.targets, -self._known.targets :]
-
-    @property
-    def yy(self) -> Tensor:
-        """Σyy: c × c."""
-        return self._covariance()[-self._known.targets :, -self._known.targets :]
 
     def __repr__(self) -> str:
         seen = f", {self._layout}" if self.count else ""
