@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mixreg.experiments import lenet_runs, trained
 from mixreg.experiments.claims import follows
 from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
+from mixreg.experiments.over_epochs import Curves, over_epochs
 from mixreg.report.curves import label_ends, mean_curve, new_figure, say_better
 from mixreg.report.intervals import cell
 from mixreg.report.palette import style
@@ -26,30 +27,25 @@ def runs(sizes: Sizes) -> list[Run]:
     return lenet_runs.runs(sizes, (*_METHODS, _BASELINE))
 
 
-def _curves(results: Results, method: str, measure: str, predictor: str = "plain") -> list[list[float]]:
-    """Repetitions × epochs."""
-    logs = [result["log"] for result in results.select(method=method)]
-    if measure == "train_loss":
-        return [[record["train_loss"] for record in log] for log in logs]
-    return [[record["test"][predictor][measure] for record in log] for log in logs]
+def _curves(results: Results, method: str, measure: str, predictor: str = "plain") -> Curves:
+    return over_epochs(results.select(method=method), measure, predictor)
 
 
 def _final(results: Results, method: str, measure: str, predictor: str = "plain") -> list[float]:
-    return [curve[-1] for curve in _curves(results, method, measure, predictor)]
+    return [curve[-1] for curve in _curves(results, method, measure, predictor)[1]]
 
 
 def figure(results: Results, sizes: Sizes) -> Figure:
     """Train loss, test loss and test accuracy over epochs, beside those of ERM."""
     drawing = new_figure(14, 4.4)
     left, middle, right = drawing.subplots(1, 3)
-    epochs = range(1, sizes["epochs"] + 1)
     for method in (_BASELINE, *_METHODS):
         name = _SHORT[method]
-        mean_curve(left, epochs, _curves(results, method, "train_loss"), name, **style(method))
+        mean_curve(left, *_curves(results, method, "train_loss"), name, **style(method))
         for predictor, suffix in _PREDICTORS.items() if method != _BASELINE else [("plain", "")]:
             for axes, measure in ((middle, "cross_entropy"), (right, "accuracy")):
                 rows = _curves(results, method, measure, predictor)
-                mean_curve(axes, epochs, rows, name + suffix, **style(method, predictor))
+                mean_curve(axes, *rows, name + suffix, **style(method, predictor))
     left.set(title="train loss (each method's own)", xlabel="epoch")
     middle.set(title="test loss (cross-entropy)", xlabel="epoch")
     right.set(title="test accuracy", xlabel="epoch")

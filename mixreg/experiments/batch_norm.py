@@ -14,6 +14,7 @@ from mixreg.experiments import alpha_runs, trained
 from mixreg.experiments.claims import follows
 from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
 from mixreg.experiments.lenet_runs import METHODS
+from mixreg.experiments.over_epochs import Curves, over_epochs
 from mixreg.experiments.predictors import rescaled_name
 from mixreg.experiments.sizes import SizesError
 from mixreg.report.curves import label_ends, mean_curve, new_figure, say_better
@@ -64,14 +65,8 @@ def runs(sizes: Sizes) -> list[Run]:
     return found
 
 
-def _curves(results: Results, method: str, measure: str, predictor: str = PLAIN) -> tuple[list[int], list[list[float]]]:
-    """Epochs, and repetitions × epochs; test measures are known after some of them."""
-    logs = [result["log"] for result in results.select(method=method)]
-    if measure == "train_loss":
-        return [record["epoch"] for record in logs[0]], [[record["train_loss"] for record in log] for log in logs]
-    looked = [[record for record in log if "test" in record] for log in logs]
-    epochs = [record["epoch"] for record in looked[0]]
-    return epochs, [[record["test"][predictor][measure] for record in log] for log in looked]
+def _curves(results: Results, method: str, measure: str, predictor: str = PLAIN) -> Curves:
+    return over_epochs(results.select(method=method), measure, predictor)
 
 
 def _final(results: Results, method: str, measure: str) -> list[float]:

@@ -23,6 +23,8 @@ METHODS = {
     "approximate": "approximate Mixup",
 }
 CONTROLS = ("smoothing", "modified")
+# On test data along a run: a curve of so many points shows all there is.
+_MOST_EVALUATIONS = 40
 # What plans of earlier versions do not name: all methods had the same repetitions.
 EARLIER = {"controls": 10, **EARLIER_MOMENTS}
 _EMBEDDED = {"data": "digits", "model": "mlp", "lr": 0.05, "alpha": 1.0, "moments": TRAINING_SET}
@@ -50,7 +52,9 @@ def _run(sizes: Sizes, method: str, seed: int) -> Run:
     config = {key: sizes[key] for key in ("data", "model", "lr", "alpha", "epochs")}
     config |= {"method": method, "drops": [0.5], "augment": "none", "holdout": 0.0, "seed": seed}
     terms = {"samples": sizes["samples"], "epochs": measured_epochs(sizes), **moments_setting(sizes)}
-    return Run("training", {"config": config, "rescale": [sizes["alpha"]], "terms": terms})
+    settings: dict[str, Any] = {"config": config, "rescale": [sizes["alpha"]], "terms": terms}
+    every = sizes["epochs"] // _MOST_EVALUATIONS
+    return Run("training", settings | ({"evaluate_every": every} if every > 1 else {}))
 
 
 def runs(sizes: Sizes, methods: Sequence[str]) -> list[Run]:
