@@ -110,6 +110,16 @@ def test_tangents_wait_for_nothing_when_nothing_is_checked(part, second_order, i
             criterion(net, torch.empty(8, 3, 6, 6, device=GPU), y)
 
 
+@pytest.mark.parametrize("part", [1.0, 0.5])
+def test_differences_wait_for_nothing_when_nothing_is_checked(part, imagined: FakeTensorMode) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3), nn.LayerNorm(3))
+    criterion = ApproximateMixup(1.0, MOMENTS, part=part, validate=False, derivatives="differences")
+    with imagined, torch.no_grad():
+        y = torch.empty(8, dtype=torch.long, device=GPU)
+        value = criterion(moved(net), torch.empty(8, 3, 6, 6, device=GPU), y)
+        assert (value.device, value.shape) == (GPU, ())
+
+
 def test_losses_and_moments(imagined: FakeTensorMode) -> None:
     with imagined, torch.no_grad():
         y, u = torch.empty(8, 3, device=GPU), torch.empty(8, 3, device=GPU)

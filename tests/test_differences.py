@@ -4,6 +4,7 @@ import copy
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mixreg import ApproximateMixup
-from mixreg._autodiff.differences import differences
+from mixreg._autodiff.differences import differences, step_of
 from mixreg._autodiff.tangents import tangents
 
 
@@ -38,7 +39,7 @@ def test_values_derivatives_and_gradients_are_those_of_forward_mode(dtype, close
     x, delta = torch.randn(2, 12, 2, 4, 4, dtype=dtype)
     other = copy.deepcopy(net)
     expected = tangents(net, x, delta, False)[:2]
-    found = differences(other, x, delta, None)
+    found = differences(other, x, delta, validate=False)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=close, atol=close)
     slopes = [
@@ -50,15 +51,15 @@ def test_values_derivatives_and_gradients_are_those_of_forward_mode(dtype, close
     torch.testing.assert_close(other[0][1].running_mean, net[0][1].running_mean, rtol=close, atol=close)
 
 
-@pytest.mark.parametrize(("dtype", "order"), [(torch.float64, 2), (torch.float32, 1)])
-def test_their_error_is_of_the_order_that_is_promised(dtype, order) -> None:
-    """f = exp along one line: f‴ h² / 6, and rounding."""
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_their_error_is_of_the_order_that_is_promised(dtype) -> None:
+    """f = exp along one line, f‴ h² / 6 and rounding: sinh(h) / h − 1."""
     x = torch.zeros(4, 1, dtype=dtype)
-    _, first = differences(torch.exp, x, torch.ones_like(x), None)
-    step = float(torch.finfo(dtype).eps) ** (1 / 3)
-    # sinh(h) / h − 1
-    assert abs(float(first[0]) - 1) < step**2 / 6 + 4 * float(torch.finfo(dtype).eps) / step
-    assert abs(float(first[0]) - 1) < 10 ** (-4 * order)
+    _, first = differences(torch.exp, x, torch.ones_like(x))
+    eps = float(torch.finfo(dtype).eps)
+    step = float(step_of(x, torch.ones_like(x)))
+    assert step == pytest.approx(eps ** (1 / 3), rel=1e-5)
+    assert abs(float(first[0]) - 1) < step**2 / 5 + 4 * eps / step
 
 
 @pytest.mark.parametrize("part", [1.0, 0.4])
@@ -106,29 +107,143 @@ def test_layers_without_a_forward_rule() -> None:
     torch.testing.assert_close(gradients(found, net), gradients(total / 9, net), rtol=0, atol=1e-5)
 
 
-class Noisy(nn.Module):
-    """Draws without any layer that says so."""
+class Drawing(nn.Module):
+    """Drops features without any layer that says so."""
+
+    def __init__(self, draw) -> None:
+        super().__init__()
+        self.draw = draw
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(x, 0.5) * torch.rand(())
+        return x * self.draw(x.shape)
 
 
-DRAWING = {"dropout": (nn.Dropout(0.5), r"layer '1' \(Dropout\) would"), "by itself": (Noisy(), "draws random numbers")}
+def own_generator(shape) -> Tensor:
+    if not hasattr(own_generator, "of"):
+        own_generator.of = torch.Generator().manual_seed(0)
+    return (torch.rand(shape, generator=own_generator.of) > 0.3).float()
+
+
+def forked(shape) -> Tensor:
+    with torch.random.fork_rng():
+        torch.seed()
+        return (torch.rand(shape) > 0.3).float()
+
+
+DRAWING = {
+    "dropout": (nn.Dropout(0.5), r"layer '1' \(Dropout\) would"),
+    "by itself": (Drawing(lambda shape: torch.rand(shape)), "random numbers"),
+    "from a generator of its own": (Drawing(own_generator), "two outputs to one input"),
+    "from a stream beside": (Drawing(forked), "two outputs to one input"),
+    "from NumPy": (
+        Drawing(lambda shape: torch.from_numpy(np.random.default_rng().random(tuple(shape)) > 0.3)),
+        "two outputs to one input",
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", DRAWING)
 def test_networks_that_draw_are_refused_and_have_learnt_nothing(kind) -> None:
     layer, message = DRAWING[kind]
-    net = nn.Sequential(nn.BatchNorm1d(4), layer, nn.Linear(4, 3))
-    x, y = torch.randn(8, 4), torch.arange(8) % 3
+    net = nn.Sequential(nn.BatchNorm1d(16), layer, nn.Linear(16, 3))
+    x, y = torch.randn(8, 16), torch.arange(8) % 3
     criterion = ApproximateMixup(1.0, moments_of(x, y, 3), derivatives="differences")
     with pytest.raises(ValueError, match=message):
         criterion(net, x, y)
     assert int(net[0].num_batches_tracked) == 0
-    assert torch.equal(net[0].running_mean, torch.zeros(4))
+    assert torch.equal(net[0].running_mean, torch.zeros(16))
     if isinstance(layer, nn.Dropout):
         # In evaluation mode it draws nothing.
         assert criterion(net.eval(), x, y).isfinite()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_a_compiled_step_refuses_them_too() -> None:
+    x, y = torch.randn(8, 4), torch.arange(8) % 3
+    criterion = ApproximateMixup(1.0, moments_of(x, y, 3), validate=False, derivatives="differences")
+    net, last = Drawing(lambda shape: F.dropout(torch.ones(shape), 0.3)), nn.Linear(4, 3)
+    torch._dynamo.reset()
+    with pytest.raises(ValueError, match="draws random numbers"):
+        torch.compile(criterion, backend="eager")(lambda z: last(net(z)), x, y)
+
+
+class HalfInside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.float16):
+            hidden = torch.tanh(self.first(x))
+        return self.last(hidden.float())
+
+
+def test_half_precision_inside_is_refused() -> None:
+    x, y = torch.randn(8, 4), torch.arange(8) % 3
+    criterion = ApproximateMixup(1.0, moments_of(x, y, 3), derivatives="differences")
+    with pytest.raises(TypeError, match=r"layer 'first' \(Linear\) computes in half precision"):
+        criterion(HalfInside(), x, y)
+    core = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3).half())
+    with pytest.raises(TypeError, match="layer '1'"):
+        criterion(core, x, y)
+
+
+class InPieces(nn.Module):
+    """Normalises pieces of the batch, as several devices do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4, affine=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.norm(piece) for piece in x.split(16)])
+
+
+def test_both_sides_of_a_sample_are_in_one_piece_of_the_batch() -> None:
+    x, delta = torch.randn(2, 32, 4, dtype=torch.float64)
+    net = InPieces().double()
+    _, first = differences(net, x, delta, validate=False)
+    # Pieces of eight samples, each with its own statistics, which are held fixed.
+    expected = [d / (p.var(0, correction=0) + 1e-5).sqrt() for p, d in zip(x.split(8), delta.split(8), strict=True)]
+    torch.testing.assert_close(first, torch.cat(expected), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e2, 1e3])
+def test_inputs_far_from_0_lose_few_digits(offset: float) -> None:
+    torch.manual_seed(1)
+    weight, delta = torch.randn(5, 3), torch.randn(400, 5)
+    x = offset + torch.randn(400, 5)
+    _, first = differences(lambda z: torch.tanh((z - offset) @ weight), x, delta)
+    exact = torch.func.jvp(lambda z: torch.tanh((z - offset) @ weight.double()), (x.double(),), (delta.double(),))[1]
+    assert float((first - exact).norm() / exact.norm()) < {0.0: 1e-3, 1e2: 3e-3, 1e3: 2e-2}[offset]
+
+
+def test_inputs_that_leave_no_digits_are_refused() -> None:
+    x, y = 1e5 + torch.randn(8, 4), torch.arange(8) % 3
+    criterion = ApproximateMixup(1.0, moments_of(x, y, 3), derivatives="differences")
+    with pytest.raises(ValueError, match="too few digits; centre and scale the inputs"):
+        criterion(nn.Linear(4, 3), x, y)
+
+
+def test_what_forward_mode_refuses_is_refused_alike() -> None:
+    x, y = torch.randn(8, 4), torch.arange(8) % 3
+    criterion = ApproximateMixup(1.0, moments_of(x, y, 3), derivatives="differences")
+    with pytest.raises(TypeError, match="does not know its size yet"):
+        criterion(nn.Sequential(nn.LazyLinear(3)), x, y)
+    with pytest.raises(ValueError, match="needs more than one sample to train, got 1"):
+        criterion(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)), x[:1], y[:1])
+    assert criterion(nn.Linear(4, 3), x[:1], y[:1]).isfinite()
+    with pytest.raises(TypeError, match=r"x is torch.float32 and the network's parameters are torch.float64"):
+        criterion(nn.Linear(4, 3).double(), x, y)
+
+
+def test_outputs_as_low_as_numbers_go() -> None:
+    """Masked logits: half of each, not of their sum."""
+    mask = torch.tensor([0.0, 0.0, torch.finfo(torch.float32).min])
+    net, x = nn.Linear(4, 3), torch.randn(8, 4)
+    u, first = differences(lambda z: net(z).where(mask == 0, mask), x, torch.randn(8, 4))
+    assert u.isfinite().all()
+    assert torch.equal(first[:, 2], torch.zeros(8))
 
 
 def test_what_does_not_go_together_is_refused() -> None:
@@ -145,7 +260,7 @@ def test_what_does_not_go_together_is_refused() -> None:
     with pytest.raises(TypeError, match="bfloat16"):
         criterion(net.bfloat16(), x.bfloat16(), y)
     with pytest.raises(TypeError, match=r"outputs of float32 or float64, got torch.bfloat16"):
-        criterion(lambda z: net(z.bfloat16()), x, y)
+        differences(lambda z: net(z.bfloat16()), x, x)
     with pytest.raises(ValueError, match="one output for each input"):
         criterion(lambda z: z.sum(), x, y)
 

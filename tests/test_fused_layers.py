@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+import torch.nn.functional as F
 from along_a_line import derivatives, warmed
 from torch import Tensor, nn
 
@@ -176,3 +177,13 @@ def test_dense_layers_have_gradients_of_what_asks_for_them(frozen, second_order)
         gradients.append(torch.autograd.grad(total, list(asked.values()), allow_unused=True, materialize_grads=True))
     for a, b in zip((*found, *gradients[0]), (*expected, *gradients[1]), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+
+
+def test_a_bias_of_each_row() -> None:
+    weight, bias = torch.randn(3, 4, dtype=torch.float64), torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    x, delta = torch.randn(2, 6, 4, dtype=torch.float64)
+    _, first, _ = tangents(lambda z: F.linear(z, weight, bias).sin(), x, delta, False)
+    (found,) = torch.autograd.grad(first.sum(), bias)
+    line = F.linear(x, weight, bias)
+    torch.testing.assert_close(first, line.cos() * F.linear(delta, weight))
+    torch.testing.assert_close(found, -line.sin() * F.linear(delta, weight))

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from mixreg import Choice, CutMix, Mixup, PartialMixup
 from mixreg._support.random import stream
 from mixreg.losses import WeightedCrossEntropy
+from mixreg.losses.pair_cross_entropy import label_cross_entropy
 from mixreg.losses.targets import to_values
 from mixreg.methods.erm import EmpiricalRisk
 from mixreg.methods.method import Augmentation, Rows
@@ -84,3 +86,38 @@ def test_rows_of_pairs_have_one_for_each_sample() -> None:
     batch = Batch(torch.randn(6, 4), torch.randint(3, (6,)), slice(2, 5), 6)
     rows = draw_rows(Mixup(1.0, 3), batch, 3, 0.0, stream(0))
     assert all(len(row) == 6 for row in rows)
+
+
+class Louder(EmpiricalRisk):
+    """Changes its inputs after all."""
+
+    def draw(self, x, y, generator=None) -> Rows:
+        return 2 * x, to_values(y, 3, x.dtype)
+
+    def draw_parts(self, x, y, generator=None):
+        return 2 * x, super().draw_parts(x, y, generator)[1]
+
+
+def test_what_comes_from_erm_and_draws_is_asked_to() -> None:
+    batch = Batch(torch.randn(6, 4), torch.randint(3, (6,)), slice(None), 6)
+    rows = draw_rows(Louder(1.0, 3), batch, 3, 0.0, stream(0))
+    assert torch.equal(rows[0], 2 * batch.x)
+    assert torch.equal(draw_rows(EmpiricalRisk(1.0, 3), batch, 3, 0.0, stream(0))[0], batch.x)
+
+
+def test_labels_alone_are_compared_as_pairs_are() -> None:
+    """With what is ignored, what is impossible and has no weight, and the same sentences for what is wrong."""
+    logits = torch.randn(7, 4, requires_grad=True)
+    y = torch.tensor([0, 1, 3, -100, 2, 2, 0])
+    for labels, weight in ((y, None), (y.abs() % 4, None), (y.abs() % 4, torch.tensor([1.0, 2.0, 0.5, 1.0]))):
+        expected = F.cross_entropy(logits, labels, weight, reduction="none")
+        found = label_cross_entropy(logits, labels, weight)
+        torch.testing.assert_close(found, expected)
+        slopes = [torch.autograd.grad(losses.sum(), logits)[0] for losses in (found, expected)]
+        torch.testing.assert_close(*slopes)
+    impossible = torch.tensor([[1.0, -torch.inf, 0.0]])
+    assert label_cross_entropy(impossible, torch.tensor([1]), torch.tensor([1.0, 0.0, 1.0])) == 0
+    with pytest.raises(ValueError, match="labels must lie in"):
+        label_cross_entropy(logits, torch.full((7,), 9))
+    with pytest.raises(ValueError, match="3 class weights for 4 classes"):
+        label_cross_entropy(logits, y.abs() % 4, torch.ones(3))

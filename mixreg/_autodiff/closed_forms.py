@@ -53,12 +53,8 @@ def _is_referred_to(x: Tensor) -> bool:
 def _linear(func: Any, jet: Jet, order: int, weight: Any, bias: Any = None, *rest: Any, **named: Any) -> Jet | None:
     if not _stands_still(weight) or not _stands_still(bias):
         return None
-    if (
-        func is F.linear
-        and weight.ndim == 2
-        and jet.value.ndim > 1
-        and not torch.is_autocast_enabled(weight.device.type)
-    ):
+    is_plain = weight.ndim == 2 and jet.value.ndim > 1 and (bias is None or bias.ndim == 1)
+    if func is F.linear and is_plain and not torch.is_autocast_enabled(weight.device.type):
         return dense(jet, weight, bias)
     value = func(jet.value, weight, bias, *rest, **named)
     return linear(value, jet, lambda moved: func(moved, weight, None, *rest, **named))

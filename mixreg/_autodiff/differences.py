@@ -4,99 +4,188 @@ With a small step h the rows x + hδ and x − hδ give
 
     f(x) ≈ ½ (f(x + hδ) + f(x − hδ)),        d/dt f(x + tδ) ≈ (f(x + hδ) − f(x − hδ)) / 2h,
 
-both off by terms of order h² (of f″ and f‴), and the quotient by rounding, of order ε |f| / h: with h = ε^(1/3) both
-are of order h² (2·10⁻⁵ in float32, 4·10⁻¹¹ in float64), far below what one random direction differs from the next. A
-sample costs one more row, and no more: whatever layers a network has, compiled, checkpointed or without a forward
-rule, it sees a batch. Normalisations of the batch see both sides together, which hold the statistics of the batch
-fixed along the line as `mixreg._autodiff.normalisation` does, up to the same order.
+both off by terms of order h² (of f″ and f‴). Rounding adds ε |x| / (h |δ|) to the direction and ε |f| / h to the
+quotient; h = (ε max |x| / rms δ)^(1/3) keeps the first as small as h². For standardised data that is 10⁻⁴ in float32
+and 10⁻¹⁰ in float64, far below what one random direction differs from the next; inputs that leave too few digits are
+refused.
 
-A kink between both sides counts as the mean of its slopes. What draws random numbers of its own, dropout above all,
-would draw others for the second side, whose difference divided by 2h is nothing but noise: it is refused.
+A sample costs one more row, and no more: whatever layers a network has, compiled, checkpointed or without a forward
+rule, it sees a batch. Both sides of a sample lie beside each other, so that normalisations of the batch, or of pieces
+of it, see both and hold their statistics fixed along the line to the same order, as `mixreg._autodiff.normalisation`
+does exactly; they count a sample with a direction twice. A kink between both sides counts as the mean of its slopes.
+
+What draws random numbers of its own, dropout above all, would draw others for the second side, whose difference divided
+by 2h is nothing but noise. It is refused: dropout by its layers, others because random numbers have moved, or because
+a row that stands twice in the batch has two outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from mixreg._autodiff.network import Network, refuse_non_finite, require_tensor, restoring_buffers, within_forward
+from mixreg._autodiff.network import (
+    Network,
+    explaining_dtypes,
+    refuse_non_finite,
+    require_tensor,
+    restoring_buffers,
+    within_forward,
+)
+from mixreg._autodiff.precision import require_full_precision
 from mixreg._autodiff.reachable import modules_of
+from mixreg._support.structure import rows_of
 
 # Ways to take derivatives along a line.
 FORWARD, DIFFERENCES = DERIVATIVES = ("forward", "differences")
 # On CUDA convolutions round their inputs to ten bits unless they are told otherwise.
 _TF32_EPS = 2.0**-10
+# No step is longer than a tenth of the direction, and none is taken of which rounding makes more than a hundredth.
+_LONGEST, _MOST_ROUNDING = 0.1, 0.01
+# Two outputs of one row differ by less than this part of the outputs of two sides.
+_ALIKE = 0.05
 
 
-def step_of(x: Tensor) -> float:
-    """h, for inputs of at least float32 in full precision."""
-    if x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled(x.device.type):
-        given = "autocast is on" if x.dtype in (torch.float32, torch.float64) else f"x is {x.dtype}"
-        raise TypeError(f'differences need float32 or float64, and {given}; use derivatives="forward"')
-    eps = float(torch.finfo(x.dtype).eps)
-    return (max(eps, _TF32_EPS) if x.device.type == "cuda" and x.dtype == torch.float32 else eps) ** (1 / 3)
-
-
-def differences(net: Network, x: Tensor, delta: Tensor, where: Callable[[int], str] | None) -> tuple[Tensor, Tensor]:
-    """f of x (n × …), and d/dt f(x + tδ) of its first m rows; differentiable in the network's parameters.
+def differences(
+    net: Network,
+    x: Tensor,
+    delta: Tensor,
+    sorting: Tensor | None = None,
+    validate: bool = True,
+    looks_inside: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """f of x (n × …), and d/dt f(x + tδ) of the first m samples; differentiable in the network's parameters.
 
     Args:
         net: the network; one that draws random numbers is refused.
         x: n × …
         delta: the directions, m × ….
-        where: names a row in the error that refuses outputs which are not finite, after which normalisations have
-            learnt nothing; None to look at no value.
+        sorting: the order in which samples are taken and given back, n; by default as they are.
+        validate: look at values: outputs that are not finite, and networks that draw random numbers, are refused, after
+            which normalisations have learnt nothing.
+        looks_inside: whether to refuse networks with layers in half precision, wherever in them.
     """
-    step, m = step_of(x), len(delta)
-    rows = torch.cat([x.narrow(0, 0, m), x])
-    rows.narrow(0, 0, m).add_(delta, alpha=step)
-    rows.narrow(0, m, m).sub_(delta, alpha=step)
+    # What looks at values and at random numbers is not for a compiler.
+    run = torch.compiler.disable(_differences) if torch.compiler.is_compiling() else _differences
+    return run(net, x, delta, sorting, validate, looks_inside)
+
+
+def _differences(
+    net: Network, x: Tensor, delta: Tensor, sorting: Tensor | None, validate: bool, looks_inside: bool
+) -> tuple[Tensor, Tensor]:
+    n, m = len(x), len(delta)
+    step = step_of(x, delta, validate)
+    order = _order(n, m, sorting, with_twin=validate)
+    rows = _both_sides(x, delta, step, order.to(x.device))
 
     def run(f: Network, module: Network, rows: Tensor) -> Any:
-        _refuse_dropout(module)
-        with restoring_buffers(module, where is not None), _drawing_nothing(rows.device):
+        _refuse_layers(module, n)
+        with (
+            restoring_buffers(module, validate),
+            explaining_dtypes(module, x),
+            require_full_precision(module, looks_inside),
+            _drawing_nothing(rows.device),
+        ):
             u = require_tensor(f(rows))
             if u.ndim == 0 or len(u) != len(rows):
                 raise ValueError(f"the network must return one output for each input, got {tuple(u.shape)}")
             if u.dtype not in (torch.float32, torch.float64):
                 raise TypeError(f'differences need outputs of float32 or float64, got {u.dtype}; use "forward"')
-            if where is not None:
-                refuse_non_finite(u.detach(), "the network's output", lambda row: where(_culprit(x, row, m)))
+            if validate:
+                refuse_non_finite(u.detach(), "the network's output", lambda row: f"sample {_culprit(x, order, row)}")
+                _refuse_twins_apart(u.detach(), m)
         return u
 
-    above, below, rest = within_forward(net, run, rows).split([m, m, len(x) - m])
-    return torch.cat([(above + below) / 2, rest]), (above - below) / (2 * step)
+    u = within_forward(net, run, rows)
+    above, below = _sides(u, m)
+    return torch.cat([above / 2 + below / 2, u.narrow(0, 2 * m, n - m)]), (above - below) / (2 * step)
 
 
-def _culprit(x: Tensor, row: int, m: int) -> int:
+def step_of(x: Tensor, delta: Tensor, validate: bool = True) -> Tensor:
+    """h of the module's head, a number on the device of x; for inputs in full precision."""
+    if x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled(x.device.type):
+        given = "autocast is on" if x.dtype in (torch.float32, torch.float64) else f"x is {x.dtype}"
+        raise TypeError(f'differences need float32 or float64, and {given}; use derivatives="forward"')
+    eps = float(torch.finfo(x.dtype).eps)
+    eps = max(eps, _TF32_EPS) if x.device.type == "cuda" and x.dtype == torch.float32 else eps
+    x, delta = x.detach(), delta.detach()
+    largest, size = torch.linalg.vector_norm(x, float("inf")), torch.linalg.vector_norm(delta) / delta.numel() ** 0.5
+    ratio = torch.where(size > 0, largest / size, torch.ones_like(size)).clamp(min=1)
+    step = (eps * ratio).pow(1 / 3).clamp(max=_LONGEST)
+    if validate and _MOST_ROUNDING < float(eps * ratio / step) < float("inf"):
+        raise ValueError(
+            f"inputs as large as {float(largest):.3g} beside noise of size {float(size):.3g} leave differences too few "
+            'digits; centre and scale the inputs, or use derivatives="forward"'
+        )
+    return step
+
+
+def _order(n: int, m: int, sorting: Tensor | None, with_twin: bool) -> Tensor:
+    """Which sample each row is: the first m twice, the others once and, if asked for, the first again at the end."""
+    samples = torch.arange(n) if sorting is None else sorting
+    twice = samples.narrow(0, 0, m).unsqueeze(1).expand(-1, 2).flatten()
+    return torch.cat([twice, samples.narrow(0, m, n - m), samples.narrow(0, 0, int(with_twin))])
+
+
+def _sides(rows: Tensor, m: int) -> tuple[Tensor, ...]:
+    """Of the first 2m rows every other one, from the first and from the second on; views."""
+    return rows.narrow(0, 0, 2 * m).unflatten(0, (m, 2)).unbind(1)
+
+
+def _both_sides(x: Tensor, delta: Tensor, step: Tensor, order: Tensor) -> Tensor:
+    """x₁ + hδ₁, x₁ − hδ₁, x₂ + hδ₂, …, then x without directions, and x₁ + hδ₁ again where it has a twin."""
+    rows, n, m = rows_of(x, order), len(x), len(delta)
+    pairs = rows.narrow(0, 0, 2 * m).unflatten(0, (m, 2))
+    for place, sign in ((0, 1), (1, -1)):
+        pairs.select(1, place).addcmul_(delta, step, value=sign)
+    if len(rows) > n + m:
+        rows.narrow(0, n + m, 1).addcmul_(delta.narrow(0, 0, 1), step)
+    return rows
+
+
+def _refuse_twins_apart(u: Tensor, m: int) -> None:
+    """An error if the first row and its twin, the last one, have outputs that are further apart than rounding."""
+    above, below = _sides(u, m)
+    apart, sides = (u[0] - u[-1]).abs().amax(), (above - below).abs().amax()
+    rounding = 1e3 * torch.finfo(u.dtype).eps * u.abs().amax()
+    if not bool(apart <= _ALIKE * sides + rounding):
+        raise ValueError(
+            "the network gives two outputs to one input, so that differences say nothing: does it draw random numbers? "
+            'Use derivatives="forward"'
+        )
+
+
+def _culprit(x: Tensor, order: Tensor, row: int) -> int:
     """The sample at fault where the output of a row is not finite: one that is not finite itself, or else its own.
 
     A sample that is not finite spoils the direction of whoever has it for a partner, too.
     """
     bad = (~torch.isfinite(x.reshape(len(x), -1))).any(1).nonzero()
-    return int(bad[0]) if len(bad) else row if row < m else row - m
+    return int(bad[0]) if len(bad) else int(order[row])
 
 
-def _refuse_dropout(net: Network) -> None:
+def _refuse_layers(net: Network, samples: int) -> None:
+    """Dropout, layers that wait for their first input, and batch normalisation of one sample."""
     for name, layer in (named for root in modules_of(net) for named in root.named_modules()):
+        where = f"layer {name!r} ({type(layer).__name__})"
+        if isinstance(layer, nn.modules.lazy.LazyModuleMixin):
+            raise TypeError(f"{where} does not know its size yet; call the network once before training")
         if isinstance(layer, _DropoutNd) and layer.training and layer.p > 0:
             raise ValueError(
-                f"layer {name!r} ({type(layer).__name__}) would draw another mask for each side of a difference; use "
-                'derivatives="forward"'
+                f'{where} would draw another mask for each side of a difference; use derivatives="forward"'
             )
+        if samples == 1 and isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.training:
+            raise ValueError(f"{where} needs more than one sample to train, got 1")
 
 
 @contextmanager
 def _drawing_nothing(device: torch.device) -> Iterator[None]:
     """An error if PyTorch's random numbers on the CPU or that device have moved, once all is done."""
-    if torch.compiler.is_compiling():
-        yield
-        return
     before = _states(device)
     yield
     if not all(map(torch.equal, before, _states(device))):
@@ -108,4 +197,5 @@ def _drawing_nothing(device: torch.device) -> Iterator[None]:
 
 def _states(device: torch.device) -> list[Tensor]:
     on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" and torch.cuda.is_available() else []
-    return [torch.get_rng_state(), *on_gpu]
+    # Imagined tensors have imagined states.
+    return [state for state in (torch.get_rng_state(), *on_gpu) if type(state) is Tensor]

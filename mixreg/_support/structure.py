@@ -139,3 +139,10 @@ def tree_of_shapes(shapes: Any) -> Any:
         return {key: tree_of_shapes(branch) for key, branch in content}
     branches = [tree_of_shapes(branch) for branch in content]
     return branches if kind == "list" else tuple(branches)
+
+
+def rows_of(x: Tensor, chosen: Tensor) -> Tensor:
+    """These samples of a batch, in its memory format."""
+    if x.ndim != 4 or not x.is_contiguous(memory_format=torch.channels_last):
+        return x.index_select(0, chosen)
+    return x.permute(0, 2, 3, 1).index_select(0, chosen).permute(0, 3, 1, 2)

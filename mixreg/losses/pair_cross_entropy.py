@@ -55,17 +55,19 @@ def pair_cross_entropy(
 
 
 def label_cross_entropy(logits: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-    """The loss of one label each, n × …, as of a pair whose partner has no share; one function of PyTorch's.
+    """The loss of one label each, n × …: that of a pair whose partner has no share.
 
     Args:
         logits: n × c × ….
         y: class indices, n × ….
         weight: of classes, c.
     """
-    exact = _exact(logits)
-    weights = None if weight is None else weight.to(logits.device, exact)
-    losses = F.cross_entropy(logits.to(exact), y.long(), weights, ignore_index=IGNORED, reduction="none")
-    return losses.to(returned_dtype(logits))
+    fits = logits.ndim > 1 and logits.shape[:1] + logits.shape[2:] == y.shape
+    if weight is None and fits and _are_all_known(y, logits.shape[1], IGNORED):
+        # One function of PyTorch's, where there is nothing to ignore and nothing to say.
+        losses = F.cross_entropy(logits.to(_exact(logits)), y.long(), reduction="none")
+        return losses.to(returned_dtype(logits))
+    return pair_cross_entropy(logits, MixedTargets(y, y, logits.new_zeros(len(y))), weight)
 
 
 def returned_dtype(logits: Tensor) -> torch.dtype:

@@ -21,7 +21,8 @@ by their loss alone. Batch normalisation sees both groups by themselves, as it d
 
 **By differences.** J δ may also come from the values of the network at x̃ ± hδ, in one ordinary forward pass over twice
 the noisy rows (`mixreg._autodiff.differences`): a step costs 1 + `part` of Mixup's and little beside, any layer will
-do, and the price is an error of 10⁻⁵ of J δ in float32. Networks with dropout need forward mode.
+do, and the price is an error of about 10⁻⁴ of J δ in float32. Networks with dropout need forward mode; batch
+normalisation counts noisy samples twice.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from mixreg._autodiff.differences import DERIVATIVES, DIFFERENCES, FORWARD, diff
 from mixreg._autodiff.network import Network, refuse_non_finite
 from mixreg._autodiff.tangents import tangents, tangents_of_some
 from mixreg._support.random import permutation, signs
-from mixreg._support.structure import common_dtype, validate_batch
+from mixreg._support.structure import common_dtype, rows_of, validate_batch
 from mixreg.losses import SampleLoss, require_curvature, require_known, resolve
 from mixreg.losses.targets import binary_values, checked_values, is_class_index, require_probabilities
 from mixreg.methods.method import Criterion, Method, Rows, Setting, WithMixupRule
@@ -77,6 +78,8 @@ class ApproximateMixup(WithMixupRule, Criterion):
     about = "the quadratic risk of Theorem 3 as a loss"
     options = ("part", "derivatives")
     row_count = len(Perturbed._fields)
+    # Of objects that were pickled before there was a choice.
+    derivatives, _is_known_precise = FORWARD, True
 
     def __init__(
         self,
@@ -104,7 +107,7 @@ class ApproximateMixup(WithMixupRule, Criterion):
         require_known(loss)
         self.x_mean, self.y_mean, self.num_classes = moments.x_mean, moments.y_mean, moments.num_classes
         self.loss, self.second_order, self.generator = loss, second_order, generator
-        self._is_known_to_curve = False
+        self._is_known_to_curve, self._is_known_precise = False, False
 
     @classmethod
     def build(cls, setting: Setting) -> Method:
@@ -135,8 +138,8 @@ class ApproximateMixup(WithMixupRule, Criterion):
         if sorting is not None:
             # The noisy ones come first from here on; `places` brings each sample back to where it was.
             places = sorting.argsort()
-            x, delta, y, epsilon = (t.index_select(0, sorting) for t in (x, delta, y, epsilon))
-        u, first, second = self._derivatives(net, x, delta.narrow(0, 0, noisy), sorting)
+            y, epsilon = y.index_select(0, sorting), epsilon.index_select(0, sorting)
+        u, first, second = self._derivatives(net, x, delta, noisy, sorting)
         if u.ndim == 0 or u.shape[0] != n:
             raise ValueError(f"the network must return {n} outputs for {n} inputs, got {tuple(u.shape)}")
         values = self._values(y, u, epsilon, first, second, noisy)
@@ -146,19 +149,21 @@ class ApproximateMixup(WithMixupRule, Criterion):
         return values
 
     def _derivatives(
-        self, net: Network, x: Tensor, delta: Tensor, sorting: Tensor | None
+        self, net: Network, x: Tensor, delta: Tensor, noisy: int, sorting: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """f of all rows, and its derivatives along δ at the first of them; row k was row `sorting[k]` of the batch."""
-
-        def where(row: int) -> str:
-            return f"sample {row if sorting is None else int(sorting[row])}"
-
+        """f of all samples in their new order, and its derivatives along δ at the first `noisy` of them."""
         if self.derivatives == DIFFERENCES:
-            return (*differences(net, x, delta, where if self.validate else None), None)
+            moved = delta if sorting is None else rows_of(delta, sorting.narrow(0, 0, noisy))
+            inside = self.validate and not self._is_known_precise
+            found = differences(net, x, moved, sorting, self.validate, inside)
+            self._is_known_precise = True
+            return (*found, None)
         if sorting is None:
             return tangents(net, x, delta, self.second_order, self.validate)
-        some, rest = x.split([len(delta), len(x) - len(delta)])
-        return tangents_of_some(net, some, rest, delta, self.second_order, where if self.validate else None)
+        some, rest = x.index_select(0, sorting).split([noisy, len(x) - noisy])
+        moved = delta.index_select(0, sorting).narrow(0, 0, noisy)
+        where = (lambda row: f"sample {int(sorting[row])}") if self.validate else None
+        return tangents_of_some(net, some, rest, moved, self.second_order, where)
 
     def _values(
         self, y: Tensor, u: Tensor, epsilon: Tensor, first: Tensor, second: Tensor | None, noisy: int

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mixreg._support.random import integers, permutation, stream, uniform
+from mixreg._support.structure import rows_of
 from mixreg._support.tasks import CLASSES, NUMBERS
 from mixreg.data import fingerprints
 from mixreg.data.arrays import Dataset, Split
@@ -28,13 +29,6 @@ def channels_first(split: Split) -> tuple[Tensor, Tensor]:
     """Inputs in the order of dimensions that networks take, images still bytes; and targets."""
     x = torch.from_numpy(split.x)
     return (x.permute(0, 3, 1, 2) if x.dtype == torch.uint8 else x), torch.from_numpy(split.y)
-
-
-def rows_of(x: Tensor, chosen: Tensor) -> Tensor:
-    """These samples, in the memory format of x."""
-    if x.ndim != 4:
-        return x.index_select(0, chosen)
-    return x.permute(0, 2, 3, 1).index_select(0, chosen).permute(0, 3, 1, 2)
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:

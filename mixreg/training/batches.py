@@ -37,7 +37,7 @@ class Batch(NamedTuple):
 
     def add_to(self, moments: DataMoments) -> None:
         """Take the batch in."""
-        if self.x_mean is None or moments.by_class is not False:
+        if self.x_mean is None or moments.covariance or moments.by_class is not False:
             moments.update(self.x, self.y)
         else:
             moments.update_by_mean(self.x_mean, self.y)
@@ -117,19 +117,20 @@ class Pixels(NamedTuple):
     def scaled_with_mean(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """The same, and its mean over the images in float64.
 
-        Sums of up to 65,793 bytes are exact in float32, in whatever order, and a product with ones is the quickest way
-        to them: a tenth of the time of sums in float64.
+        Sums of up to 65,793 bytes (more images than a batch has) are exact in float32, in whatever order, and a product
+        with ones is the quickest way to them: a tenth of the time of sums in float64.
         """
         n, channels, height, width = images.shape
         values = images.to(torch.float32, copy=True)
         lying = values.permute(0, 2, 3, 1).reshape(n, -1)
-        sums = sum(torch.ones(len(part)) @ part for part in lying.split(1 << 16))
+        sums = lying.new_ones(n) @ lying
         mean = (sums.double() / n).reshape(height, width, channels).permute(2, 0, 1)
-        return self._scaled(values), self._scaled(mean)
+        # Scaled with the roundings of the images themselves, which show where a channel hardly varies.
+        return self._scaled(values), self._scaled(mean.float()).double()
 
     def _scaled(self, values: Tensor) -> Tensor:
         """… × channels × height × width values of bytes, scaled in place."""
-        scale, shift = (t.to(values.dtype) for t in (1 / (255 * self.std), -self.mean / self.std))
+        scale, shift = 1 / (255 * self.std), -self.mean / self.std
         if values.ndim == 4 and values.is_contiguous(memory_format=torch.channels_last):
             # As one row for each image: loops over as few numbers as there are channels take eight times as long.
             rows = values.permute(0, 2, 3, 1).flatten(1)
