@@ -89,7 +89,7 @@ def _differences(
             restoring_buffers(module, validate),
             explaining_dtypes(module, x),
             require_full_precision(module, looks_inside),
-            _drawing_nothing(rows.device),
+            _drawing_nothing(rows),
         ):
             u = require_tensor(f(rows))
             if u.ndim == 0 or len(u) != len(rows):
@@ -114,7 +114,9 @@ def step_of(x: Tensor, delta: Tensor, validate: bool = True) -> Tensor:
     eps = float(torch.finfo(x.dtype).eps)
     eps = max(eps, _TF32_EPS) if x.device.type == "cuda" and x.dtype == torch.float32 else eps
     x, delta = x.detach(), delta.detach()
-    largest, size = torch.linalg.vector_norm(x, float("inf")), torch.linalg.vector_norm(delta) / delta.numel() ** 0.5
+    # Lowest and highest in one pass: the norm of largest numbers takes twenty times as long.
+    lowest, highest = x.aminmax()
+    largest, size = torch.maximum(-lowest, highest), torch.linalg.vector_norm(delta) / delta.numel() ** 0.5
     ratio = torch.where(size > 0, largest / size, torch.ones_like(size)).clamp(min=1)
     step = (eps * ratio).pow(1 / 3).clamp(max=_LONGEST)
     if validate and _MOST_ROUNDING < float(eps * ratio / step) < float("inf"):
@@ -184,11 +186,12 @@ def _refuse_layers(net: Network, samples: int) -> None:
 
 
 @contextmanager
-def _drawing_nothing(device: torch.device) -> Iterator[None]:
-    """An error if PyTorch's random numbers on the CPU or that device have moved, once all is done."""
-    before = _states(device)
+def _drawing_nothing(rows: Tensor) -> Iterator[None]:
+    """An error if PyTorch's random numbers on the CPU or the device of these have moved, once all is done."""
+    # Tensors that are only imagined compare nothing.
+    before = _states(rows.device) if type(rows) is Tensor else []
     yield
-    if not all(map(torch.equal, before, _states(device))):
+    if before and not all(map(torch.equal, before, _states(rows.device))):
         raise ValueError(
             "the network draws random numbers, others for each side of a difference; use "
             'derivatives="forward", which draws them once'
@@ -197,5 +200,4 @@ def _drawing_nothing(device: torch.device) -> Iterator[None]:
 
 def _states(device: torch.device) -> list[Tensor]:
     on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" and torch.cuda.is_available() else []
-    # Imagined tensors have imagined states.
-    return [state for state in (torch.get_rng_state(), *on_gpu) if type(state) is Tensor]
+    return [torch.get_rng_state(), *on_gpu]
