@@ -114,7 +114,7 @@ def step_of(x: Tensor, delta: Tensor, validate: bool = True) -> Tensor:
     eps = float(torch.finfo(x.dtype).eps)
     eps = max(eps, _TF32_EPS) if x.device.type == "cuda" and x.dtype == torch.float32 else eps
     x, delta = x.detach(), delta.detach()
-    # Lowest and highest in one pass: the norm of largest numbers takes twenty times as long.
+    # Lowest and highest in one pass: PyTorch's norm of largest numbers is many times slower.
     lowest, highest = x.aminmax()
     largest, size = torch.maximum(-lowest, highest), torch.linalg.vector_norm(delta) / delta.numel() ** 0.5
     ratio = torch.where(size > 0, largest / size, torch.ones_like(size)).clamp(min=1)

@@ -16,8 +16,8 @@ x̄ and ȳ of the data; over random batches of size B it is that of the data, bu
 times and not once in n.
 
 **A part of the batch.** The noise of m of n samples, drawn at random, weighted by n / m, has the same mean: with half
-of them a step costs about one and a half of Mixup's, at twice the variance of what the noise adds. The others take part
-by their loss alone. Batch normalisation sees both groups by themselves, as it does on two devices.
+of them a step costs less, at twice the variance of what the noise adds (benchmarks/risk.py). The others take part by
+their loss alone. Batch normalisation sees both groups by themselves, as it does on two devices.
 
 **By differences.** J δ may also come from the values of the network at x̃ ± hδ, in one ordinary forward pass over twice
 the noisy rows (`mixreg._autodiff.differences`): a step costs 1 + `part` of Mixup's and little beside, any layer will
@@ -156,7 +156,7 @@ class ApproximateMixup(WithMixupRule, Criterion):
             moved = delta if sorting is None else rows_of(delta, sorting.narrow(0, 0, noisy))
             inside = self.validate and not self._is_known_precise
             found = differences(net, x, moved, sorting, self.validate, inside)
-            self._is_known_precise = True
+            self._is_known_precise = self._is_known_precise or inside
             return (*found, None)
         if sorting is None:
             return tangents(net, x, delta, self.second_order, self.validate)

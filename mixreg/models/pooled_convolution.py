@@ -59,7 +59,7 @@ class _LargestOfFour(torch.autograd.Function):
 def _is_first(first: Tensor, last: Tensor) -> Tensor:
     """1 where the first is at least as large as the last, else 0.
 
-    As numbers: truth values take several times as long, to make and to multiply by.
+    As numbers: truth values take longer, to make and to multiply by.
     """
     return (first - last).sign_().add_(1).clamp(max=1)
 
