@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from mixreg.models.narrow_convolution import NarrowConvolution
 from mixreg.models.pooled_convolution import PooledConvolution
 
 
@@ -20,7 +21,7 @@ class LeNet(nn.Module):
         super().__init__()
         channels, height, width = shape
         self.conv1 = PooledConvolution(channels, 6, 5)
-        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.conv2 = NarrowConvolution(6, 16, 5)
         self.fc1 = nn.Linear(16 * _after_two(height) * _after_two(width), 120)
         self.fc2 = nn.Linear(120, 84)
         self.fc3 = nn.Linear(84, num_classes)

@@ -59,9 +59,11 @@ class _LargestOfFour(torch.autograd.Function):
 def _is_first(first: Tensor, last: Tensor) -> Tensor:
     """1 where the first is at least as large as the last, else 0.
 
-    As numbers: truth values take longer, to make and to multiply by.
+    Written as numbers at once: truth values take longer, to make and to multiply by.
     """
-    return (first - last).sign_().add_(1).clamp(max=1)
+    if torch._C._functorch.is_functorch_wrapped_tensor(first):
+        return (first >= last).to(first.dtype)
+    return torch.ge(first, last, out=torch.empty_like(first))
 
 
 def _parted(gradient: Tensor, is_first: Tensor) -> Tensor:
