@@ -80,7 +80,12 @@ def _wrapped(command: str, width: int = 88) -> str:
 def _verdicts(name: str, source: str, _: str) -> str:
     claims = read_verdicts(RESULTS)["claims"]
     own = [c for c in claims if c["experiment"] == name and c["source"].startswith(source)]
-    return verdict_table(own, with_parts=True) if own else "None yet: nothing is judged before all runs are finished."
+    return stacked(verdict_table(own, with_parts=True)) if own else "None yet: nothing is judged before all runs are finished."
+
+
+def stacked(table: str) -> str:
+    """A table whose rows stand below themselves on a phone."""
+    return f'<div class="verdicts" markdown>\n\n{table}\n\n</div>'
 
 
 def _numbers(name: str, _: str, __: str) -> str:

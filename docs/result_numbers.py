@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figure_pages import stacked
 
 from mixreg import Theta
 from mixreg.experiments.registry import EXPERIMENTS
@@ -29,9 +30,15 @@ RESULTS = ROOT / "results"
 
 WRITTEN_FOR = {
     "CIFAR-10: rescaling improves Mixup": UNDECIDED,
+    "CIFAR-100: rescaling improves Mixup": CONTRADICTED,
+    "CIFAR-10: rescaling with refreshed statistics improves Mixup": SUPPORTED,
+    "CIFAR-100: rescaling with refreshed statistics improves Mixup": SUPPORTED,
     "CIFAR-10: the fitted rule beats temperature scaling": SUPPORTED,
+    "CIFAR-100: the fitted rule beats temperature scaling": SUPPORTED,
     "CIFAR-10: Mixup is harder to calibrate than ERM": UNDECIDED,
+    "CIFAR-100: Mixup is harder to calibrate than ERM": UNDECIDED,
     "CIFAR-10, corrupted: rescaling worsens Mixup": CONTRADICTED,
+    "CIFAR-100, corrupted: rescaling worsens Mixup": UNDECIDED,
     "Mixup calibrates": SUPPORTED,
     "Mixup keeps the Jacobian small": SUPPORTED,
     "Mixup withstands label noise": SUPPORTED,
@@ -57,9 +64,12 @@ def known() -> dict[str, str]:
     found = read_verdicts(RESULTS)
     claims = {claim["name"]: claim for claim in found["claims"]}
     check_words(claims)
-    tables = {"scale_table": scale_table(found["experiments"]), "verdict_table": verdict_table(found["claims"])}
-    tables["verdict_parts"] = verdict_table(found["claims"], with_parts=True)
-    return tables | counts(claims) | from_claims(claims) | from_runs()
+    tables = {
+        "scale_table": scale_table(found["experiments"]),
+        "verdict_table": verdict_table(found["claims"]),
+        "verdict_parts": verdict_table(found["claims"], with_parts=True),
+    }
+    return {name: stacked(table) for name, table in tables.items()} | counts(claims) | from_claims(claims) | from_runs()
 
 
 def with_numbers(page: str) -> str:
@@ -96,23 +106,34 @@ def from_claims(claims: Claims) -> dict[str, str]:
     def percent(found: Mapping[str, Any], sign: int = 1) -> str:
         return f"{100 * sign * found['difference']:.1f} ± {100 * found['half_width']:.1f}".replace("-", "−")
 
+    def plain(found: Mapping[str, Any]) -> str:
+        return f"{found['difference']:.3f} ± {found['half_width']:.3f}"
+
     def decided_by(found: Mapping[str, Any]) -> str:
         return str(found["words"].partition("(")[2].removesuffix(")"))
 
     noise, approximation = claims["Mixup withstands label noise"], claims["approximate Mixup follows Mixup"]
-    rescaled = "CIFAR-10: rescaling improves Mixup"
-    accuracy, loss = part(rescaled, "gain in accuracy"), part(rescaled, "gain in cross-entropy")
-    fitted = part("CIFAR-10: the fitted rule beats temperature scaling", "cross-entropy, Mixup, tempered")
+    accuracy = part("CIFAR-10: rescaling improves Mixup", "gain in accuracy")
     highest = max(noise["sizes"]["noises"], key=float)
     gaussian = part("Gaussian noise will do", "accuracy")
     confidence = part("Mixup and label smoothing lower confidence", "mean confidence, label smoothing − Mixup")
     switched = part("CIFAR-10, noisy labels: once Mixup is off, its rule hurts", "cross-entropy")
     moons = part("two moons: approximate Mixup follows Mixup", "test accuracy, approximate − Mixup, plain")
-    return {
+    of_rule: dict[str, str] = {}
+    for data, suffix in (("CIFAR-10", ""), ("CIFAR-100", "_100")):
+        rescaled, refreshed = f"{data}: rescaling improves Mixup", f"{data}: rescaling with refreshed statistics"
+        fitted = part(f"{data}: the fitted rule beats temperature scaling", "cross-entropy, Mixup, tempered")
+        of_rule |= {
+            f"rescaled_accuracy{suffix}": percent(part(rescaled, "gain in accuracy")),
+            f"rescaled_ece{suffix}": percent(part(rescaled, "gain in ECE")),
+            f"rescaled_loss{suffix}": plain(part(rescaled, "gain in cross-entropy")),
+            f"refreshed_accuracy{suffix}": percent(part(f"{refreshed} improves Mixup", "gain in accuracy")),
+            f"fitted_gain{suffix}": plain(fitted),
+        }
+    return of_rule | {
         "approximation": decided_by(approximation),
         "approximation_repetitions": str(approximation["sizes"]["repetitions"]),
         "epsilon": f"{1 - float(Theta(approximation['sizes']['alpha']).mean):g}",
-        "fitted_gain": f"{fitted['difference']:.4f} ± {fitted['half_width']:.4f}",
         "flipped": f"{100 * float(highest):g}",
         "flipped_gain": percent(part("Mixup withstands label noise", f"accuracy, {float(highest):.0%} flipped")),
         "gaussian": percent(gaussian),
@@ -124,13 +145,10 @@ def from_claims(claims: Claims) -> dict[str, str]:
         "moons_plain": percent(moons, -1),
         "moons_switched": percent(part("two moons, noisy labels: switching Mixup off late helps", ""), -1),
         "pictures_overtrained": percent(part("CIFAR-10, noisy labels: Mixup over-trains", "")),
-        "rescaled_accuracy": percent(accuracy),
         "rescaled_decided": decided_by(accuracy),
-        "rescaled_ece": percent(part(rescaled, "gain in ECE")),
-        "rescaled_loss": f"{loss['difference']:.3f} ± {loss['half_width']:.3f}",
         "rescaled_repetitions": str(accuracy["repetitions"]),
         "samples": f"{noise['sizes']['samples']:,}",
-        "switched_rule": f"{switched['difference']:.3f} ± {switched['half_width']:.3f}",
+        "switched_rule": plain(switched),
         "steadier": decided_by(claims["Mixup normalises inputs"]),
     }
 

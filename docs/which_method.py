@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from stored import stored
 
 from mixreg.experiments.experiment import Sizes
-from mixreg.experiments.regulariser_runs import METHODS, Measured, noise_name, noises
+from mixreg.experiments.regulariser_runs import METHODS, WITHOUT_RULE, Measured, noise_name, noises
 from mixreg.experiments.verdict_table import markdown_table
 from mixreg.report.intervals import interval
 
 _BETTER, _WORSE = "▲", "▼"
-# Trained as ERM is: there is no shrinking to undo, and "rescaled" is the paper's control.
-_WITHOUT_RULE = [method for method, (_, changes) in METHODS.items() if "method" not in changes]
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ def wishes(measured: Measured, sizes: Sizes) -> list[Wish]:
         return {method: measured.test(method, "plain", "accuracy", noise) for method in METHODS}
 
     plain = {method: measured.test(method, "plain", "ece") for method in METHODS}
-    rescaled = {m: measured.test(m, "rescaled", "ece") for m in METHODS if m not in _WITHOUT_RULE}
+    rescaled = {m: measured.test(m, "rescaled", "ece") for m in METHODS if m not in WITHOUT_RULE}
     rescaled = {method: values for method, values in rescaled.items() if values != plain[method]}
     noise = [
         Wish(_wish_for(n), f"accuracy %, {noise_name(n)}", accuracy(n), 100, more_is_better=True) for n in noises(sizes)

@@ -44,7 +44,16 @@ def test_paper_scale_is_said_of_the_papers_sizes_alone(name: str) -> None:
     for size, value in paper.items():
         if type(value) is int:
             assert len(differences(paper | {size: value + 1}, paper)) == 1
-            assert PAPER_SCALE not in against_paper(experiment, paper | {size: value + 1})
+            told = against_paper(experiment, paper | {size: value + 1})
+            assert (PAPER_SCALE in told) == (size in experiment.aside and name in MEASURED)
+
+
+def test_sizes_that_a_figure_does_not_depend_on_are_not_told_with_it() -> None:
+    """Figures 4 and 5 share their runs, and only the second shows corrupted images."""
+    fewer = {"images": 2000, "corrupted": 3}
+    told = {name: against_paper(EXPERIMENTS[name], EXPERIMENTS[name].sizes_at("paper") | fewer) for name in MEASURED}
+    assert "2,000 of 10,000 test images" in told["ood"]
+    assert "images" not in told["rescaling"]
 
 
 def test_an_experiment_of_ones_own_is_never_the_papers() -> None:

@@ -239,12 +239,13 @@ class TestNeeded:
         assert len(set(expected)) == 4
         assert [verdict.needed for verdict in found.verdicts] == [expected[0], None, expected[2], expected[3]]
         # One part would be contradicted: that decides the claim.
-        assert found.words == f"undecided: 1 of 4 supported, 3 undecided ({expected[3]} repetitions would decide)"
+        open_words = f"{expected[3]} repetitions would decide against it"
+        assert found.words == f"undecided: 1 of 4 supported, 3 undecided ({open_words})"
         # To support it takes both.
         pair = claim(is_positive("", OPEN), is_positive("", [0.3, 0.2, 0.1, -0.05]))
         assert all(verdict.leans == SUPPORTED for verdict in pair.verdicts)
         most = max(verdict.needed for verdict in pair.verdicts)
-        assert pair.words == f"undecided: 0 of 2 supported, 2 undecided ({most} repetitions would decide)"
+        assert pair.words == f"undecided: 0 of 2 supported, 2 undecided ({most} repetitions would decide for it)"
 
     @pytest.mark.parametrize("mean", [0.1, 0.4, -0.4])
     def test_of_equality(self, mean: float) -> None:

@@ -14,7 +14,7 @@ from scipy.optimize import isotonic_regression
 from mixreg.evaluation.figures import save_figure
 from mixreg.report.curves import label_ends, mean_curve, new_figure, put_caption, zero_line
 from mixreg.report.end_labels import EndLabels, spread
-from mixreg.report.palette import FITTED, METHODS, ink, luminance, style
+from mixreg.report.palette import FITTED, METHODS, OTHER, REFERENCE, ink, luminance, shades, style
 from mixreg.report.vector import embedded
 
 # Machado, Oliveira and Fernandes (2009), full severity, on linear RGB.
@@ -48,6 +48,24 @@ def test_text_in_a_methods_colour_can_be_read() -> None:
     for colour in {*METHODS.values(), FITTED}:
         assert 1.05 / (luminance(*ink(colour)) + 0.05) >= 4.5
     assert ink(METHODS["erm"]) == to_rgb(METHODS["erm"])
+
+
+def in_the_dark(colour: tuple[float, float, float]) -> tuple[float, float, float]:
+    """What browsers make of a colour by the filter of the report and the site (Filter Effects Module Level 1)."""
+    inverted = [0.9 - 0.8 * part for part in colour]
+    turned = np.array([[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]]) @ inverted
+    return tuple(np.clip(turned, 0, 1).tolist())
+
+
+def test_text_of_figures_can_be_read_in_the_dark() -> None:
+    root = Path(__file__).parent.parent
+    for style_sheet in ("docs/site.css", "mixreg/report/page.css"):
+        (amount,) = re.findall(r"filter: invert\(0?(\.\d)\) hue-rotate\(180deg\)", (root / style_sheet).read_text())
+        assert amount == ".9"
+    ground = luminance(*in_the_dark((1.0, 1.0, 1.0)))
+    for colour in {*METHODS.values(), FITTED, OTHER, REFERENCE, *shades(5), "0.35", "black"}:
+        text = luminance(*in_the_dark(ink(colour)))
+        assert (text + 0.05) / (ground + 0.05) >= 4.5, colour
 
 
 def test_lines_say_how_is_predicted() -> None:

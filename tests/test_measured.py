@@ -51,6 +51,31 @@ def test_the_fitted_rule() -> None:
     assert max(seed["passes"] for seeds in found["runs"].values() for seed in seeds) <= 12
 
 
+def test_what_expansions_capture() -> None:
+    found = measured("expansion_share")["found"]
+    page = (ROOT / "docs" / "errata.md").read_text()
+    for trained in ("Mixup, α = 1", "ERM"):
+        cells = []
+        for where in ("α → 0", "α = 1", "α → ∞"):
+            shares = {
+                around: ", ".join(f"{share:.2f}" for share in found[f"{trained}; {where}; {around}"])
+                for around in ("modified", "unmixed")
+            }
+            cells.append("{modified} ({unmixed})".format(**shares))
+        assert f"| {trained} | {' | '.join(cells)} |" in page
+    # "good, up to α = 1, for networks that Mixup has made smooth, and neither is for others"
+    near = {name: max(abs(share - 1) for share in shares) for name, shares in found.items()}
+    smooth = [value for name, value in near.items() if name.startswith("Mixup") and "∞" not in name]
+    assert max(smooth) < 0.1 < min(value for name, value in near.items() if name.startswith("ERM"))
+
+
+def test_terms_of_images_from_a_loader() -> None:
+    found, guide = measured("terms")["found"], (ROOT / "docs" / "guides" / "researcher.md").read_text()
+    for way in ("tangents", "differences"):
+        values = [found[f"LeNet, {count} images, {way}"] for count in ("1,000", "10,000")]
+        assert f"{min(values):.1f} to {max(values):.1f} with {way}" in guide
+
+
 def test_a_run_for_each_core() -> None:
     found = measured("sweeps")["found"]
     page = " ".join((ROOT / "docs" / "reproduction.md").read_text().split())

@@ -65,7 +65,8 @@ def against_paper(experiment: Experiment, sizes: Sizes, is_papers: bool = True) 
         sizes: all of its sizes.
         is_papers: whether it is one of the paper's at all, and not a user's own.
     """
-    found = differences(sizes, {**experiment.sizes_at(_SCALE), **experiment.paper_sizes})
+    papers = {**experiment.sizes_at(_SCALE), **experiment.paper_sizes}
+    found = differences(sizes, {name: size for name, size in papers.items() if name not in experiment.aside})
     if is_papers and not experiment.unlike:
         return ", ".join(found) or PAPER_SCALE
     told = ", ".join(found) or FULL_SIZE

@@ -33,7 +33,7 @@ _NETWORKS = {"lenet": "LeNet", "resnet34": "ResNet-34", "resnet9": "ResNet-9"}
 # The paper repeats ImageNet less often.
 _MOST_ON_IMAGENET = 5
 # Networks with batch normalisation, whose statistics can be refreshed.
-_NORMALISED = ("resnet34", "resnet9")
+NORMALISED = ("resnet34", "resnet9")
 # Evaluations on test data along a run.
 _LOOKS = 4
 # α of the networks that are kept, of the first repetition; 0 is ERM.
@@ -41,6 +41,8 @@ _KEPT = (0.0, 0.25, 1.0)
 _ALPHAS = [0.1, 0.25, 0.5, 1.0, 2.0]
 # What plans of earlier versions do not name: all data trained alike.
 EARLIER = {"longer": 1.0}
+# Sizes that matter to corrupted images alone.
+OF_CORRUPTED = ("corrupted", "corruptions", "images")
 
 
 class Curve(NamedTuple):
@@ -65,7 +67,8 @@ def _fitted(alpha: float) -> str:
     return FITTED
 
 
-def _refreshed(alpha: float) -> str:
+def refreshed_name(alpha: float) -> str:
+    """The prediction rescaled for α with refreshed statistics."""
     return refreshed(rescaled_name(alpha))
 
 
@@ -113,7 +116,7 @@ def _run(sizes: Sizes, data: str, alpha: float, seed: int) -> Run:
         config |= {key: preset[key] for key in ("lr", "drops", "schedule", "nesterov") if key in preset}
         if seed < sizes["corrupted"]:
             own = [rescaled_name(alpha), FITTED] if alpha > 0 else []
-            if own and sizes["model"] in _NORMALISED:
+            if own and sizes["model"] in NORMALISED:
                 own.append(refreshed(rescaled_name(alpha)))
             shown = {"source": sizes["corruptions"], "images": sizes["images"], "predictors": [PLAIN, *own]}
             settings["corruptions"] = shown
@@ -152,10 +155,16 @@ def select(results: Results, data: str, alpha: float) -> list[dict[str, Any]]:
     return results.select(data=data, method="mixup", alpha=alpha)
 
 
-def gain(values: Values, measure: str, alpha: float, of_erm: bool = False) -> np.ndarray:
+def gain(
+    values: Values,
+    measure: str,
+    alpha: float,
+    of_erm: bool = False,
+    predictor: Callable[[float], str] = rescaled_name,
+) -> np.ndarray:
     """How much better the prediction rescaled for α is than the plain one, of Mixup's networks or ERM's."""
     trained = 0.0 if of_erm else alpha
-    return sign(measure) * (values(trained, rescaled_name(alpha)) - values(trained, PLAIN))
+    return sign(measure) * (values(trained, predictor(alpha)) - values(trained, PLAIN))
 
 
 def sign(measure: str) -> int:
@@ -175,8 +184,8 @@ def curves(sizes: Sizes, of_rescaled_erm: bool = True) -> list[Curve]:
         found.append(Curve("ERM, rescaled", False, rescaled_name, style("erm", "rescaled")))
     found.append(Curve("Mixup", True, _plain, style("mixup")))
     found.append(Curve("Mixup, rescaled", True, rescaled_name, style("mixup", "rescaled")))
-    if sizes["model"] in _NORMALISED:
-        found.append(Curve("Mixup, rescaled, refreshed", True, _refreshed, style("mixup", "refreshed")))
+    if sizes["model"] in NORMALISED:
+        found.append(Curve("Mixup, rescaled, refreshed", True, refreshed_name, style("mixup", "refreshed")))
     return [*found, Curve("Mixup, fitted", True, _fitted, style("mixup", "fitted"))]
 
 

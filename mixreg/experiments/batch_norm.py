@@ -133,6 +133,7 @@ EXPERIMENT = Experiment(
     sizes_at=sizes_at,
     kinds=trained.KINDS,
     runs=runs,
+    aside=alpha_runs.OF_CORRUPTED,
     earlier=alpha_runs.EARLIER,
     caption=caption,
     figure=figure,

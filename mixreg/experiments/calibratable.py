@@ -171,6 +171,7 @@ EXPERIMENT = Experiment(
     sizes_at=alpha_runs.sizes_at,
     kinds=trained.KINDS,
     runs=alpha_runs.runs,
+    aside=alpha_runs.OF_CORRUPTED,
     earlier=alpha_runs.EARLIER,
     caption=caption,
     figure=figure,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mixreg import risk
 from mixreg._support.random import stream, stream_seed
@@ -59,22 +59,28 @@ def runs(sizes: Sizes) -> list[Run]:
     return [Run("expansions", {**shared, "seed": seed}) for seed in range(sizes["repetitions"])]
 
 
-def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
-    """A 2–16–2 tanh network is trained with Mixup (α = 1) on two moons; then all three risks for every α."""
+def smooth_network(samples: int, steps: int, seed: int, alpha: float = 1.0) -> tuple[nn.Module, Tensor, Tensor]:
+    """A 2–16–2 tanh network trained with Mixup (α = 0: ERM) on two moons, and what it was trained on."""
     from sklearn.datasets import make_moons
 
-    points, labels = make_moons(settings["samples"], noise=0.2, random_state=settings["seed"])
+    points, labels = make_moons(samples, noise=0.2, random_state=seed)
     x, y = torch.tensor(points), torch.tensor(labels)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_seed("expansions", settings["seed"]))
+        torch.manual_seed(stream_seed("expansions", seed))
         net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 2)).double()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.02)
-    mix = Mixup(1.0, num_classes=2, generator=stream("expansions", settings["seed"]))
-    for _ in range(settings["steps"]):
+    mix = Mixup(alpha, num_classes=2, generator=stream("expansions", seed))
+    for _ in range(steps):
         mixed, soft = mix(x, y)
         optimizer.zero_grad()
         nn.functional.cross_entropy(net(mixed), soft).backward()
         optimizer.step()
+    return net, x, y
+
+
+def measure(settings: dict[str, Any], folder: Path, progress: Progress) -> dict[str, Any]:
+    """A network is trained; then all three risks for every α."""
+    net, x, y = smooth_network(settings["samples"], settings["steps"], settings["seed"])
     found: dict[str, list[float]] = {name: [] for name in _CURVES}
     for done, alpha in enumerate(settings["alphas"], start=1):
         found["exact"].append(float(risk.mixup(net, x, y, alpha)))

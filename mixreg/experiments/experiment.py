@@ -66,6 +66,7 @@ class Experiment:
         missing: what stands in the way at these sizes, in sentences; nothing, as a rule.
         unlike: how it differs from what the paper measured, whatever its sizes; nothing, as a rule.
         paper_sizes: sizes of the paper that its scale has only where data is at hand.
+        aside: sizes of its runs that nothing in its figure, table and claims depends on.
         earlier: sizes that plans of earlier versions do not name, as these versions had them.
         corrections: names of claims as the paper prints them, each with the name of the claim that holds instead.
     """
@@ -83,6 +84,7 @@ class Experiment:
     missing: Callable[[Sizes], list[str]] = _nothing_missing
     unlike: str = ""
     paper_sizes: Mapping[str, Any] = field(default_factory=dict)
+    aside: Sequence[str] = ()
     earlier: Mapping[str, Any] = field(default_factory=dict)
     corrections: Mapping[str, str] = field(default_factory=dict)
 

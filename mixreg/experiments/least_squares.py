@@ -2,7 +2,7 @@
 
 The exact Mixup risk of x ↦ W x + b is minimised over all pairs, with a Gauss rule for λ that is exact for it: a
 weighted least-squares problem on all mixed points, solved without any formula of the paper. Its solution is compared
-with ordinary least squares, and its value at other W with eq. (mixupOLS), corrected and as printed (see
+with ordinary least squares, and its value at other W with eq. (19, mixupOLS), corrected and as printed (see
 `mixreg.theory.least_squares`).
 """
 
@@ -113,9 +113,7 @@ def figure(results: Results, sizes: Sizes) -> Figure:
     for key, colour in (("printed", METHODS["erm"]), ("corrected", METHODS["modified"])):
         # Exact agreement is drawn at the smallest number float64 tells from 1.
         worst = np.maximum(np.max(_rows(results, key), 0), np.finfo(float).eps)
-        right.loglog(
-            alphas, worst, ".-", color=colour, label=f"eq. (mixupOLS),\n{'as printed' if key == 'printed' else key}"
-        )
+        right.loglog(alphas, worst, ".-", color=colour, label=f"eq. (19),\n{'as printed' if key == 'printed' else key}")
     right.set(ylim=(1e-17, 10), title="error of the formula for the Mixup risk", xlabel="α")
     for axes in (left, right):
         say_better(axes, "lower")
@@ -154,14 +152,14 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
         Claim(
             "the Mixup risk of linear models, corrected constants",
             "(2σ² + θ̄² + (1−θ̄)²) · mean ℓ + ½‖b − b̄‖² is the exact Mixup risk of a linear model with squared error.",
-            "eq. (mixupOLS), corrected",
+            "eq. (19, mixupOLS), corrected",
             is_exact("relative error", "corrected"),
         ),
         Claim(
             "the Mixup risk of linear models, constants as printed",
             "(2σ² + 2θ̄² + (1−θ̄)²)/2 · mean ℓ + ‖b − b̄‖² is the exact Mixup risk of a linear model with squared "
             "error, up to a constant C.",
-            "eq. (mixupOLS), as printed",
+            "eq. (19, mixupOLS), as printed",
             is_exact("error of differences", "printed"),
         ),
     ]

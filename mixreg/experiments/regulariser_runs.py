@@ -31,6 +31,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixupe": ("MixupE", {"method": "mixupe", "alpha": 1.0}),
     "combined": ("Mixup + dropout + Parseval", {"method": "mixup", "alpha": 1.0, "dropout": 0.5, "parseval": 0.001}),
 }
+# Trained as ERM is: there is no shrinking to undo, and "rescaled" is the paper's control.
+WITHOUT_RULE = tuple(method for method, (_, changes) in METHODS.items() if "method" not in changes)
 # ERM, and no regulariser besides.
 _PLAIN = {"method": "erm", "label_smoothing": 0.0, "dropout": 0.0, "parseval": 0.0}
 _NO_DATA = "none"

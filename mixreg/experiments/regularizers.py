@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mixreg.experiments import moments, regularised, regulariser_runs
 from mixreg.experiments.claims import Comparison, exceeds, follows
 from mixreg.experiments.experiment import Claim, Experiment, Results, Sizes, Table
-from mixreg.experiments.regulariser_runs import METHODS, Measured, noise_name, noises
+from mixreg.experiments.regulariser_runs import METHODS, WITHOUT_RULE, Measured, noise_name, noises
 from mixreg.report.curves import new_figure
 from mixreg.report.intervals import cell, interval
 from mixreg.report.palette import METHODS as COLOURS
@@ -44,6 +44,8 @@ def figure(results: Results, sizes: Sizes) -> Figure:
     """A panel per kind of measure, each with its best method on top; lines are ERM."""
     measured = Measured(results, sizes)
     columns = {method: measured.columns(method) for method in METHODS}
+    for method in WITHOUT_RULE:
+        del columns[method]["ECE, rescaled"]
     noisy = {f"accuracy, {noise_name(noise)}": noise_name(noise) for noise in noises(sizes)}
     panels: list[tuple[str, dict[str, str], bool]] = [
         ("calibration: ECE", {"ECE": "plain", "ECE, rescaled": "rescaled"}, False),
@@ -67,23 +69,32 @@ def _panel(
     axes: Axes, columns: dict[str, dict[str, list[float]]], names: dict[str, str], is_higher_better: bool
 ) -> None:
     """Means with their intervals, sorted by the mean over `names`; vertical lines are ERM's."""
-    means = {method: [sum(found[name]) / len(found[name]) for name in names] for method, found in columns.items()}
-    order = sorted(METHODS, key=lambda method: sum(means[method]), reverse=is_higher_better)
+    means = {
+        method: {name: sum(found[name]) / len(found[name]) for name in names if name in found}
+        for method, found in columns.items()
+    }
+    order = sorted(METHODS, key=lambda m: sum(means[m].values()) / len(means[m]), reverse=is_higher_better)
     for index, name in enumerate(names):
         marker = _MARKERS[index % len(_MARKERS)][1]
         for row, method in enumerate(order):
+            if name not in means[method]:
+                continue
             mean, half = interval(columns[method][name])
             place, colour = row + 0.16 * (index - (len(names) - 1) / 2), COLOURS.get(method, OTHER)
             look: dict[str, Any] = {"color": colour, "markersize": 4, "elinewidth": 1, **marker}
             axes.errorbar([mean], [place], xerr=None if math.isnan(half) else [half], **look)
-        axes.axvline(means["erm"][index], color=COLOURS["erm"], linewidth=0.8, alpha=0.5, zorder=1)
-    values = [value for found in means.values() for value in found]
+        if name in means["erm"]:
+            axes.axvline(means["erm"][name], color=COLOURS["erm"], linewidth=0.8, alpha=0.5, zorder=1)
+    values = [value for found in means.values() for value in found.values()]
     if min(values) > 0 and max(values) > _LOGARITHMIC_FROM * min(values):
         axes.set_xscale("log")
+    else:
+        axes.locator_params(axis="x", nbins=6)
     axes.set_yticks(range(len(order)), [METHODS[method][0] for method in order], fontsize=8)
     for tick, method in zip(axes.get_yticklabels(), order, strict=True):
         tick.set_color(ink(COLOURS.get(method, OTHER)))
-    axes.set_xlabel(f"{'higher' if is_higher_better else 'lower'} is better, best on top; lines: ERM", fontsize=8)
+    direction, by = "higher" if is_higher_better else "lower", " by the mean of all marks" if len(names) > 1 else ""
+    axes.set_xlabel(f"{direction} is better, best on top{by}; lines: ERM", fontsize=8)
     axes.grid(axis="y", alpha=0.25)
     axes.margins(y=0.02)
     axes.invert_yaxis()

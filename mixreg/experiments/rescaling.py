@@ -13,12 +13,14 @@ import numpy as np
 from mixreg.experiments import alpha_runs, trained
 from mixreg.experiments.alpha_runs import (
     MEASURES,
+    NORMALISED,
     Values,
     better,
     curves,
     gain,
     plot_gains,
     plot_over_alpha,
+    refreshed_name,
     shown_name,
 )
 from mixreg.experiments.claims import exceeds, is_positive
@@ -61,7 +63,9 @@ def table(results: Results, sizes: Sizes) -> Table:
         shown += [(f"ERM, rescaled for α = {a:g}", 0.0, f"{a:g}") for a in sizes["alphas"]]
         for a in sizes["alphas"]:
             shown += [(f"Mixup, α = {a:g}", a, "plain"), (f"Mixup, α = {a:g}, rescaled", a, f"{a:g}")]
-            shown += [(f"Mixup, α = {a:g}, fitted", a, "fitted")]
+            if sizes["model"] in NORMALISED:
+                shown.append((f"Mixup, α = {a:g}, rescaled, refreshed", a, refreshed_name(a)))
+            shown.append((f"Mixup, α = {a:g}, fitted", a, "fitted"))
         for name, alpha, predictor in shown:
             cells = [cell(_on_test(results, data, m)(alpha, predictor).tolist(), ".4f") for m in MEASURES]
             rows.append([shown_name(data), name, *cells])
@@ -116,7 +120,26 @@ def claims(results: Results, sizes: Sizes) -> list[Claim]:
                 ),
             ),
         ]
+        if sizes["model"] in NORMALISED:
+            found.append(_refreshed_claim(name, values, alphas))
     return found
+
+
+def _refreshed_claim(name: str, values: dict[str, Values], alphas: list[float]) -> Claim:
+    """The first one, with statistics of what the network is shown."""
+
+    def mean_gain(measure: str) -> list[float]:
+        gains = [gain(values[measure], measure, alpha, predictor=refreshed_name) for alpha in alphas]
+        mean: list[float] = np.mean(gains, 0).tolist()
+        return mean
+
+    return Claim(
+        f"{name}: rescaling with refreshed statistics improves Mixup",
+        f"On {name}, averaged over α, networks trained with Mixup have a higher accuracy, a lower cross-entropy and a "
+        "lower ECE than plain when they are rescaled and batch normalisation has the statistics of shrunk inputs.",
+        "after Figure 4",
+        tuple(is_positive(f"gain in {label}, mean over α", mean_gain(m)) for m, label in MEASURES.items()),
+    )
 
 
 EXPERIMENT = Experiment(
@@ -126,6 +149,7 @@ EXPERIMENT = Experiment(
     sizes_at=alpha_runs.sizes_at,
     kinds=trained.KINDS,
     runs=alpha_runs.runs,
+    aside=alpha_runs.OF_CORRUPTED,
     earlier=alpha_runs.EARLIER,
     caption=alpha_runs.caption,
     figure=figure,

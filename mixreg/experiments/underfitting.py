@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mixreg.experiments import trained
-from mixreg.experiments.alpha_runs import MEASURES, shown_name
+from mixreg.experiments.alpha_runs import MEASURES, shown_name, shown_network
 from mixreg.experiments.claims import exceeds, is_positive
 from mixreg.experiments.experiment import Claim, Experiment, Results, Run, Sizes, Table
 from mixreg.experiments.predictors import rescaled_name
@@ -89,9 +89,9 @@ def _learnt(results: Results, sizes: Sizes, method: str) -> np.ndarray:
 
 def caption(sizes: Sizes) -> str:
     return (
-        f"{sizes['model']} on {shown_name(sizes['data'])}, α = {sizes['alpha']:g}; SGD with learning rate "
-        f"{sizes['lr']:g}, divided by 10 halfway, no augmentation; every length is a schedule of its own; mean and "
-        f"95 % interval of {sizes['repetitions']} repetitions"
+        f"{shown_network(sizes['model'])} on {shown_name(sizes['data'])}, α = {sizes['alpha']:g}; SGD with learning "
+        f"rate {sizes['lr']:g}, divided by 10 halfway, no augmentation; every length is a schedule of its own; mean "
+        f"and 95 % interval of {sizes['repetitions']} repetitions"
     )
 
 
@@ -109,7 +109,7 @@ def figure(results: Results, sizes: Sizes) -> Figure:
         say_better(place, "higher")
     for method, name in (("erm", "ERM"), ("mixup", "Mixup")):
         mean_curve(learnt, lengths, _learnt(results, sizes, method), name, marker=".", **style(method))
-    learnt.set(title="training set learnt, without mixing")
+    learnt.set(title="share of training images right, without mixing")
     for place in (*gains, learnt):
         place.set(xscale="log", xlabel="epochs")
         place.set_xticks(lengths, [f"{length:g}" for length in lengths])

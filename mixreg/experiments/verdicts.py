@@ -133,7 +133,7 @@ def claim_words(verdicts: Sequence[Verdict]) -> str:
 
 
 def _needed_words(verdicts: Sequence[Verdict]) -> str:
-    """How many repetitions would decide a claim whose parts are supported or undecided."""
+    """How many repetitions would decide a claim whose parts are supported or undecided, and which way."""
     undecided = [verdict for verdict in verdicts if verdict.name == UNDECIDED]
     if any(verdict.leans is None for verdict in undecided):
         return f"at least {FEWEST} repetitions are needed"
@@ -142,7 +142,7 @@ def _needed_words(verdicts: Sequence[Verdict]) -> str:
     least = min(against) if against else max(verdict.needed or MOST + 1 for verdict in undecided)
     if least > MOST:
         return f"more than {MOST:,} repetitions would be needed"
-    return f"{least} repetitions would decide"
+    return f"{least} repetitions would decide {'against' if against else 'for'} it"
 
 
 def marked(verdict: str, words: str) -> str:

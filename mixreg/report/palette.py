@@ -37,13 +37,18 @@ def style(method: str, predictor: str = "plain") -> dict[str, Any]:
     return {"color": METHODS.get(method, OTHER), "linestyle": _LINES[predictor]}
 
 
-def shades(count: int) -> list[str]:
-    """Colours of an ordered quantity, from light to dark."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
+def shades(count: int, method: str = "mixup") -> list[str]:
+    """A method's colour for an ordered quantity, from light to dark; alone, as it is."""
+    from matplotlib.colors import to_hex, to_rgb
 
-    places = [0.75 - 0.75 * k / max(1, count - 1) for k in range(count)]
-    return [to_hex(colormaps["viridis"](place)) for place in places]
+    red, green, blue = to_rgb(METHODS[method])
+    found = []
+    for k in range(count):
+        # From half white to half black.
+        white = max(0.0, 0.5 - k / (count - 1)) if count > 1 else 0.0
+        left = 1 - (abs(0.5 - k / (count - 1)) if count > 1 else 0.0)
+        found.append(to_hex((left * red + white, left * green + white, left * blue + white)))
+    return found
 
 
 def luminance(red: float, green: float, blue: float) -> float:

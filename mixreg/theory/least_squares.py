@@ -1,4 +1,4 @@
-"""Linear least squares under Mixup, in closed form (Corollary on the squared error, eq. mixupOLS, corrected).
+"""Linear least squares under Mixup, in closed form (Corollary on the squared error, eq. (19, mixupOLS), corrected).
 
 For f(x) = W x + b and ℓ = ½‖y − u‖² the Taylor expansion is exact, and with b̄ = ȳ − W x̄
 
@@ -44,7 +44,7 @@ def linear_mixup_risk(weight: Tensor, bias: Tensor, x: Tensor, y: Tensor, alpha:
 
 
 def printed_linear_mixup_risk(weight: Tensor, bias: Tensor, x: Tensor, y: Tensor, alpha: float) -> Tensor:
-    """Eq. (mixupOLS) as printed in the paper, without its constant C; wrong by its factors."""
+    """Eq. (19, mixupOLS) as printed in the paper, without its constant C; wrong by its factors."""
     forms = scalar_forms(alpha, "printed_linear_mixup_risk")
     factor = (2 * forms.var + 2 * forms.mean**2 + forms.shrinkage**2) / 2
     loss, shift = _parts(weight, bias, x, y)

@@ -38,9 +38,8 @@ def _linear_model() -> Row:
     for formula in (linear_mixup_risk, printed_linear_mixup_risk):
         values = [formula(w, b, x, y, 1.0) for w, b in (f.parameters() for f in models)]
         residuals.append(abs(float((values[0] - values[1]) - (exact[0] - exact[1]))))
-    return Row(
-        "Erratum 1, eq. (mixupOLS)", "constants of the Mixup risk of a linear model", residuals[0], 1e-11, residuals[1]
-    )
+    stated = "constants of the Mixup risk of a linear model"
+    return Row("Erratum 1, eq. (19, mixupOLS)", stated, residuals[0], 1e-11, residuals[1])
 
 
 def _inverse() -> Row:
