@@ -80,7 +80,11 @@ def _wrapped(command: str, width: int = 88) -> str:
 def _verdicts(name: str, source: str, _: str) -> str:
     claims = read_verdicts(RESULTS)["claims"]
     own = [c for c in claims if c["experiment"] == name and c["source"].startswith(source)]
-    return stacked(verdict_table(own, with_parts=True)) if own else "None yet: nothing is judged before all runs are finished."
+    return (
+        stacked(verdict_table(own, with_parts=True))
+        if own
+        else "None yet: nothing is judged before all runs are finished."
+    )
 
 
 def stacked(table: str) -> str:

@@ -18,14 +18,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gallery_pictures
 from readme import example, for_site
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PRINTED = ROOT / "docs" / "measured" / "gallery.json"
 _LONG = "cifar10"
-# What an example drew, where it is kept, and what it shows.
-_PICTURES = {
+# What an example drew by itself, where it is kept, and what it shows.
+_DRAWN = {
     "digits": (
         "out/digits/reliability.png",
         "images/digits-reliability.png",
@@ -51,8 +52,8 @@ def store() -> None:
         command = [sys.executable, str(path)]
         run = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         kept[path.stem] = {"source": checksum(path), "printed": _PROGRESS.sub("", run.stdout).strip()}
-        if path.stem in _PICTURES:
-            drawn, address, _ = _PICTURES[path.stem]
+        if path.stem in _DRAWN:
+            drawn, address, _ = _DRAWN[path.stem]
             shutil.copyfile(ROOT / drawn, ROOT / "docs" / address)
         PRINTED.write_text(json.dumps(dict(sorted(kept.items())), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
@@ -75,12 +76,23 @@ def _section(path: Path, kept: dict[str, str] | None) -> str:
         parts.append(for_site(example()) or "Its runs are under way; table and picture come with them.")
     elif kept is not None:
         parts.append(f"```text\n$ python examples/{path.name}\n{kept['printed']}\n```")
-    if path.stem in _PICTURES:
-        _, address, words = _PICTURES[path.stem]
+    if path.stem in _DRAWN:
+        _, address, words = _DRAWN[path.stem]
         parts.append(f"![{words}]({address})")
+    elif path.stem in gallery_pictures.names():
+        parts.append(f"![{gallery_pictures.words(path.stem)}](images/gallery/{path.stem}.svg)")
     code = "\n".join(f"    {line}".rstrip() for line in f"```py\n{shown_code(path)}\n```".split("\n"))
     parts.append(f'??? example "examples/{path.name}"\n\n{code}')
     return "\n\n".join(part for part in parts if part)
+
+
+def pictures() -> dict[str, bytes]:
+    """Addresses on the site, with the pictures that are drawn of what is kept."""
+    kept = json.loads(PRINTED.read_text(encoding="utf-8"))
+    return {
+        f"images/gallery/{name}.svg": gallery_pictures.svg(name, kept[name]["printed"])
+        for name in gallery_pictures.names()
+    }
 
 
 def _is_command(paragraph: str) -> bool:

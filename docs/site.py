@@ -54,6 +54,8 @@ def on_files(files: Any, config: Any) -> Any:
     shown += sorted(notebook_pages.FOLDER.glob("*.ipynb"))
     for path in sorted(shown):
         files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
+    for address, content in gallery.pictures().items():
+        files.append(File.generated(config, address, content=content))
     files.append(File.generated(config, "explorer.html", content=explorer_page()))
     return files
 

@@ -73,9 +73,14 @@ class MixupClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
 
     Attributes:
         classes_: the labels; of several targets a list.
-        module_: the trained network; rescaled_: with its prediction rule; method_: what it was trained with.
-        alpha_: that was used; alpha_losses_: what "auto" found, the validation loss of each α.
-        n_iter_: epochs; loss_curve_: their training losses; validation_losses_: those of held-out samples.
+        module_: the trained network.
+        rescaled_: with its prediction rule.
+        method_: what it was trained with.
+        alpha_: that was used.
+        alpha_losses_: what "auto" found, the validation loss of each α.
+        n_iter_: epochs.
+        loss_curve_: their training losses.
+        validation_losses_: those of held-out samples.
 
     >>> from sklearn.datasets import load_iris
     >>> x, y = load_iris(return_X_y=True)
@@ -263,9 +268,13 @@ class MixupRegressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         random_state: of initial weights, order and mixing.
 
     Attributes:
-        module_: the trained network, for standardised inputs and targets; rescaled_: with its prediction rule.
-        alpha_: that was used; alpha_losses_: what "auto" found, the validation loss of each α.
-        n_iter_: epochs; loss_curve_: their training losses; validation_losses_: those of held-out samples.
+        module_: the trained network, for standardised inputs and targets.
+        rescaled_: with its prediction rule.
+        alpha_: that was used.
+        alpha_losses_: what "auto" found, the validation loss of each α.
+        n_iter_: epochs.
+        loss_curve_: their training losses.
+        validation_losses_: those of held-out samples.
 
     >>> from sklearn.datasets import load_diabetes
     >>> x, y = load_diabetes(return_X_y=True)

@@ -58,7 +58,8 @@ class Problems:
         x, y: training points (n × 2) and labels (n), a part of them flipped.
         x_test, y_test: test points and labels.
         frequencies, phases: S / (M × 2) and B (M).
-        order: the sample that each step's batch holds, steps × batch; partner: whom it is mixed with.
+        order: the sample that each step's batch holds, steps × batch.
+        partner: whom it is mixed with.
         share: the partner's share 1 − θ, and sign: ±1, both steps × batch.
     """
 

@@ -97,7 +97,8 @@ class AdaptiveMixup(Criterion, nn.Module):
 
         Args:
             net: the network.
-            x: n × …; y: n × … values.
+            x: n × …
+            y: n × … values.
             partner: n, who is mixed with whom.
             place: n, where in its interval each λ lies: t.
         """

@@ -153,7 +153,8 @@ class JointNoise:
     """Noise of inputs and of targets that fit together, as roots.
 
     Attributes:
-        x: of S_xx; y: of S_yy, or None without noise of the targets.
+        x: of S_xx.
+        y: of S_yy, or None without noise of the targets.
         xy: S_xy, m × d × k, or None.
         drawn: F, by which inputs' noise is drawn.
         shared: G, m × r × k, or None without S_xy.

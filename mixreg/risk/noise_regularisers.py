@@ -40,7 +40,8 @@ def gaussian_noise(
     """Jointly Gaussian noise (δ, ε) for samples, of the shapes of x and y.
 
     Args:
-        x: n × …, floating point, d numbers each; y: n × … values, k numbers each.
+        x: n × …, floating point, d numbers each.
+        y: n × … values, k numbers each.
         xx: covariance of δ over the d flattened coordinates: a number (of each of them), d variances, a matrix d × d or
             n × d × d, a `Diagonal` or a `LowRank`.
         xy: of δ with ε, d × k or n × d × k; none by default.

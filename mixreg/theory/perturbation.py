@@ -284,7 +284,8 @@ class Regressions:
     """Least squares of ε_i on δ_i for m samples; float64.
 
     Attributes:
-        a: m × d, the centred inputs; b: m × k, the centred targets.
+        a: m × d, the centred inputs.
+        b: m × k, the centred targets.
         z: m × r, L⁺ a_i.
         e: m × k, the residuals e_i.
         weight: m, κ_i.
