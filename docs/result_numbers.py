@@ -6,7 +6,6 @@ verdict is another one now, an error says so, and the words are to be written an
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -16,14 +15,15 @@ from typing import Any
 
 import numpy as np
 from figure_pages import stacked
+from stored import stored
 
 from mixreg import Theta
-from mixreg.experiments.registry import EXPERIMENTS
+from mixreg.experiments.over_training import MOONS, end_after_best, error_curves
 from mixreg.experiments.regulariser_runs import Measured
-from mixreg.experiments.results import Results
-from mixreg.experiments.store import Run
 from mixreg.experiments.verdict_table import read_verdicts, scale_table, verdict_table
 from mixreg.experiments.verdicts import CONTRADICTED, SUPPORTED, UNDECIDED
+from mixreg.report.intervals import interval
+from mixreg.training.held_out_fit import RESCALED
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -162,13 +162,19 @@ def from_runs() -> dict[str, str]:
         "jacobian_erm": np.mean(measured.derivative("erm", "jacobian")),
         "jacobian_mixup": np.mean(measured.derivative("mixup", "jacobian")),
     }
-    return {name: f"{mean:.2g}" for name, mean in means.items()}
+    return {name: f"{mean:.2g}" for name, mean in means.items()} | {"moons_ruled": _overtrained_by_the_rule()}
+
+
+def _overtrained_by_the_rule() -> str:
+    """What Mixup's test error on two moons rises by after its best time, predicted by the rule, in points."""
+    found = stored("over-training")
+    assert found is not None, "results/ holds no runs of over-training"
+    _, errors = error_curves(found.results, found.sizes, MOONS, "Mixup", RESCALED)
+    rises = [100 * (end - best) for end, best in zip(*end_after_best(errors), strict=True)]
+    return f"{interval(rises):.1f}".replace("-", "−")
 
 
 def _table_1() -> Measured:
-    experiment, plan = EXPERIMENTS["regularizers"], json.loads((RESULTS / "experiments.json").read_text("utf-8"))
-    sizes = {**experiment.earlier, **plan["regularizers"]["sizes"]}
-    wanted = {run.key for run in experiment.runs(sizes)}
-    records = json.loads((RESULTS / "results.json").read_text(encoding="utf-8"))
-    runs = [(Run(r["kind"], r["settings"]), r["result"]) for r in records if r["key"] in wanted]
-    return Measured(Results(runs), sizes)
+    found = stored("regularizers")
+    assert found is not None, "results/ holds no runs of Table 1"
+    return Measured(found.results, found.sizes)

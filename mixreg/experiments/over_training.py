@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _TRAININGS = {"ERM": ("erm", False), "Mixup": ("mixup", False), "Mixup, switched off": ("mixup", True)}
 # Whose colours they have.
 _LOOKS = {"ERM": "erm", "Mixup": "mixup", "Mixup, switched off": "switched"}
-_MOONS, _SOURCE = "two moons", "Liu et al. (2023)"
+MOONS, _SOURCE = "two moons", "Liu et al. (2023)"
 _NONE = "–"
 
 
@@ -110,11 +110,11 @@ def _settings(sizes: Sizes, training: str, length: int) -> dict[str, Any]:
     return {"method": method, "until": _switched(sizes, length) if is_off else 0}
 
 
-def _curves(
+def error_curves(
     results: Results, sizes: Sizes, data: str, training: str, predictor: str = PLAIN
 ) -> tuple[list[float], list[list[float]]]:
     """When test errors were measured, and the errors: repetitions × times."""
-    if data == _MOONS:
+    if data == MOONS:
         found = results.one(kind="two-moons", **_settings(sizes, training, sizes["steps"]))
         rows = found["measures"][predictor]["test_accuracy"]
         return found["steps"], [[1 - value for value in row] for row in rows]
@@ -151,15 +151,15 @@ def figure(results: Results, sizes: Sizes) -> Figure:
     """Test errors over time, of plain predictions and with Mixup's rule (beside plain ERM's), by dataset."""
     drawing = new_figure(12.5, 7.8)
     axes = drawing.subplots(2, 2, sharex="row", sharey="row")
-    lengths = {_MOONS: sizes["steps"], sizes["data"]: sizes["epochs"]}
+    lengths = {MOONS: sizes["steps"], sizes["data"]: sizes["epochs"]}
     for row, (data, length) in zip(axes, lengths.items(), strict=True):
         for place, (predictor, label) in zip(row, ((PLAIN, "plain"), (RESCALED, "rescaled")), strict=True):
             for training, (method, _) in _TRAININGS.items():
                 shown = PLAIN if method == "erm" else predictor
-                times, errors = _curves(results, sizes, data, training, shown)
+                times, errors = error_curves(results, sizes, data, training, shown)
                 mean_curve(place, times, errors, training, **style(_LOOKS[training], shown))
             place.axvline(_switched(sizes, length), color=REFERENCE, linewidth=0.8, linestyle=":")
-            place.set(title=f"{shown_name(data)}: test error, {label}", xlabel="step" if data == _MOONS else "epoch")
+            place.set(title=f"{shown_name(data)}: test error, {label}", xlabel="step" if data == MOONS else "epoch")
             say_better(place, "lower")
             label_ends(place)
     return drawing
@@ -168,12 +168,12 @@ def figure(results: Results, sizes: Sizes) -> Figure:
 def table(results: Results, sizes: Sizes) -> Table:
     """The curves' ends and best times; of networks also losses and the fitted strength."""
     rows, own = [], rescaled_name(sizes["alpha"])
-    for data in (_MOONS, sizes["data"]):
+    for data in (MOONS, sizes["data"]):
         for training in _TRAININGS:
-            end, best = end_after_best(_curves(results, sizes, data, training)[1])
-            ruled = [row[-1] for row in _curves(results, sizes, data, training, RESCALED)[1]]
+            end, best = end_after_best(error_curves(results, sizes, data, training)[1])
+            ruled = [row[-1] for row in error_curves(results, sizes, data, training, RESCALED)[1]]
             cells: list[str] = [cell(values, ".3f") for values in (best, end, ruled)]
-            if data == _MOONS:
+            if data == MOONS:
                 cells += [_NONE] * 5
             else:
                 losses = [_final(results, sizes, training, p, "cross_entropy") for p in (PLAIN, own, FITTED)]
@@ -189,14 +189,14 @@ def table(results: Results, sizes: Sizes) -> Table:
 def claims(results: Results, sizes: Sizes) -> list[Claim]:
     """Whether Mixup over-trains, and what switching it off does to errors and to the rule; by dataset."""
     found, own = [], rescaled_name(sizes["alpha"])
-    for data in (_MOONS, sizes["data"]):
+    for data in (MOONS, sizes["data"]):
         name = shown_name(data)
-        errors = {training: _curves(results, sizes, data, training)[1] for training in _TRAININGS}
+        errors = {training: error_curves(results, sizes, data, training)[1] for training in _TRAININGS}
         ends = {training: [row[-1] for row in rows] for training, rows in errors.items()}
         off = "Mixup, switched off"
-        ruled = [row[-1] for row in _curves(results, sizes, data, off, RESCALED)[1]]
+        ruled = [row[-1] for row in error_curves(results, sizes, data, off, RESCALED)[1]]
         hurts = [exceeds("test error once it is off, rescaled − plain", ruled, ends[off])]
-        if data != _MOONS:
+        if data != MOONS:
             losses = (_final(results, sizes, off, predictor, "cross_entropy") for predictor in (own, PLAIN))
             hurts.append(exceeds("cross-entropy once it is off, rescaled − plain", *losses))
         found += [

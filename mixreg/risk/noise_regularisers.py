@@ -58,7 +58,7 @@ def gaussian_noise(
 
 @dataclass(frozen=True)
 class NoiseRegulariser:
-    """The terms of (*), averaged over samples; float64 tensors of no dimension.
+    """The terms of the second order, averaged over samples; float64 tensors of no dimension.
 
     Attributes:
         base: mean ℓ.
@@ -86,7 +86,7 @@ def noise_regulariser(
     yy: Covariance | None = None,
     loss: str | SampleLoss = "cross_entropy",
 ) -> NoiseRegulariser:
-    """What noise with these covariances adds to the empirical risk, to second order: (*), term by term.
+    """What noise with these covariances adds to the empirical risk, to second order, term by term.
 
     Args:
         net: maps n × … inputs to n × … outputs.
@@ -116,7 +116,7 @@ def dropout_regulariser(
 
 
 def _terms(problem: Problem, noise: JointNoise) -> NoiseRegulariser:
-    """(*), averaged."""
+    """All terms of the second order, averaged."""
     with evaluating(problem.net), torch.enable_grad():
         u, jacobian = jacobians(problem.net, problem.x)
         jacobian = jacobian.double()
