@@ -12,7 +12,8 @@ from processes import run_processes
 from torch import nn
 
 from mixreg import CutMix, DataMoments, Mixup, Rescaled, RescaledCutMix, RescaledManifold, Rule
-from mixreg.prediction.fitting import PASSES, FamilyFit, best_temperature
+from mixreg.prediction.family_fit import FamilyFit
+from mixreg.prediction.fitting import PASSES, best_temperature
 from mixreg.prediction.held_out import HeldOut
 
 
@@ -317,3 +318,79 @@ def test_mixups_rule_with_alpha_still_changes_with_it() -> None:
     share = float(Mixup(0.3).theta.mean)
     other = Rule(share, share, rule.x_mean, rule.y_mean)
     torch.testing.assert_close(model(x), formula(net, other, x, 0.5, 1 - 0.5 * (1 - share)))
+
+
+def rare_labels(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and two labels, one frequent and one rare, that are partly noise."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 3, generator=generator, dtype=torch.float64)
+    y = x[:, :2] + torch.randn(n, 2, generator=generator, dtype=torch.float64) > torch.tensor([-0.8, 1.2])
+    return x, y.double()
+
+
+class Confident(nn.Module):
+    """Knows the labels, and is far too confident of them, or not confident enough."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(factor, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.factor * (x[:, :2] - torch.tensor([-0.8, 1.2]))
+
+
+@pytest.mark.parametrize("per_output", [False, True])
+@pytest.mark.parametrize("factor", [0.3, 12.0])
+def test_fit_is_never_worse_than_temperature_scaling_after_the_rule(factor: float, per_output: bool) -> None:
+    """As anybody does it: of the plain and of the rescaled network's outputs, about 0."""
+    x, y = rare_labels(400, 0)
+    net, rule = Confident(factor), Rule(0.75, 0.75, x.mean(0), y.mean(0))
+
+    def tempered(u: torch.Tensor) -> float:
+        """By a search of its own."""
+        losses = [
+            min(
+                float(F.binary_cross_entropy_with_logits(u[:, labels] / t, y[:, labels]))
+                for t in np.logspace(-1.5, 1.7, 4001)
+            )
+            for labels in ([[0], [1]] if per_output else [[0, 1]])
+        ]
+        return float(np.mean(losses))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = Rescaled(net, rule=rule).fit(x, y, loss="logistic", per_output=per_output)
+    with torch.no_grad():
+        found = float(F.binary_cross_entropy_with_logits(model(x), y))
+        assert found <= tempered(net(x)) + 1e-12
+        assert found <= tempered(Rescaled(net, rule=rule)(x)) + 1e-12
+        if model.centre != 1 and model.strength == 0:
+            # No decision changes.
+            assert torch.equal(model(x) > 0, net(x) > 0)
+    # Both kinds are the better one somewhere.
+    assert (model.centre != 1) == (factor < 1)
+
+
+def test_a_centre_is_kept_with_the_model_and_goes_with_strength_and_temperature() -> None:
+    x, y = rare_labels(400, 0)
+    net, rule = Confident(0.3), Rule(0.75, 0.75, x.mean(0), y.mean(0))
+    model = Rescaled(net, rule=rule).fit(x, y, loss="logistic")
+    assert model.centre != 1
+    again = Rescaled(net, rule=rule)
+    again.load_state_dict(copy.deepcopy(model.state_dict()))
+    torch.testing.assert_close(again(x), model(x))
+    from_file = Rescaled(net, rule=rule)
+    from_file.place(FamilyFit.from_json(model.fitted.to_json()))
+    torch.testing.assert_close(from_file(x), model(x))
+    twice = copy.deepcopy(model).fit(x, y, loss="logistic")
+    assert twice.fitted == model.fitted
+    torch.testing.assert_close(twice(x), model(x))
+    # A point that somebody sets is one of the family itself.
+    model.strength, model.temperature = 1.0, None
+    assert model.centre == 1
+    torch.testing.assert_close(model(x), Rescaled(net, rule=rule)(x))
+    before = copy.deepcopy(twice)
+    with pytest.raises(ValueError, match="logistic takes targets"):
+        twice.fit(x, 3 * y, loss="logistic")
+    torch.testing.assert_close(twice(x), before(x))
+    assert twice.centre == before.centre

@@ -289,7 +289,7 @@ def test_regression_and_several_labels_of_texts(tmp_path, kind) -> None:
     assert fitted.fitted.loss == name
     predicted = torch.from_numpy(run.predict(samples).predictions).reshape(targets.shape)
     scale = 0.5 if kind == "regression" else targets.shape[1]
-    assert scale * float(loss(predicted, targets)) == pytest.approx(fitted.fitted.at(fitted.strength).loss, rel=1e-3)
+    assert scale * float(loss(predicted, targets)) == pytest.approx(fitted.fitted.mean_loss, rel=1e-3)
 
 
 def test_a_fitted_rule_is_obeyed_and_stored_beside_the_model(tmp_path) -> None:

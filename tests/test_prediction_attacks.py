@@ -24,7 +24,7 @@ from mixreg._support.files import write_bytes
 from mixreg.commands.main import main
 from mixreg.data import DataError, load
 from mixreg.evaluation.labelled import labelled_batches
-from mixreg.prediction.fitting import FamilyFit
+from mixreg.prediction.family_fit import FamilyFit
 from mixreg.training import Config
 from mixreg.training.measures import measure
 from mixreg.training.targets import Targets

@@ -27,7 +27,7 @@ from mixreg.methods import load_method
 from mixreg.methods.manifold import ManifoldMixup
 from mixreg.methods.method import Method
 from mixreg.prediction.family import RuleFamily
-from mixreg.prediction.fitting import FamilyFit, as_temperature
+from mixreg.prediction.family_fit import FamilyFit, as_temperature
 from mixreg.prediction.rescaled import Rescaled
 from mixreg.prediction.rule import Rule
 from mixreg.theory.moments import DataMoments
@@ -188,7 +188,7 @@ class KeptMethod:
         temperature = None if fitted.loss == "squared_error" else as_temperature(fitted.temperature)
         if isinstance(temperature, Tensor):
             temperature = temperature.to(weight)
-        return Ruled(module, rule, inputs, targets, fitted.strength, temperature)
+        return Ruled(module, rule.about(fitted.centre), inputs, targets, fitted.strength, temperature)
 
     def network_with_rule(self, net: nn.Module, training: Iterable[tuple[Any, Any]] | None = None) -> RuleFamily:
         """The network with the rule, as held-out data placed it, to be used by itself.

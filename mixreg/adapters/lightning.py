@@ -41,7 +41,7 @@ from mixreg.adapters.steps import Step, drawn_step, read_batch
 from mixreg.losses import AnyLoss
 from mixreg.methods.method import Method
 from mixreg.prediction.family import RuleFamily
-from mixreg.prediction.fitting import FamilyFit
+from mixreg.prediction.family_fit import FamilyFit
 from mixreg.theory.moments import DataMoments
 
 if TYPE_CHECKING:

@@ -55,6 +55,7 @@ class Rescaling:
         self.model, self._rule = model, rule
         self.input_name, self.label_name = input_name or main_input(model), label_name
         self.strength, self.temperature = strength, temperature
+        self.centre: float | tuple[float, ...] = 1.0
         for earlier in hook_owners(model, Rescaling):
             earlier.remove()
         before = model.register_forward_pre_hook(self._before, with_kwargs=True)
@@ -72,7 +73,7 @@ class Rescaling:
     def placed(self) -> PlacedRule | None:
         """The rule of now with strength and temperature, if there is one."""
         rule = self._rule if isinstance(self._rule, Rule) else self._rule()
-        return None if rule is None else PlacedRule(rule, self.strength, self.temperature)
+        return None if rule is None else PlacedRule(rule.about(self.centre), self.strength, self.temperature)
 
     def _require_placed(self) -> PlacedRule:
         placed = self.placed
@@ -91,14 +92,19 @@ class Rescaling:
             loader: of batches of the model, dicts with labels, that were neither trained nor tested on.
             loss: "cross_entropy", "logistic" (several labels at once) or "squared_error" (no temperature).
         """
-        network = self.rescaled_model()
         if isinstance(loader, Iterator):
             raise TypeError("held-out data is gone through several times: give a loader or a list, not an iterator")
         if self._require_placed().rule.y_mean.ndim > 1:
             raise ValueError("the rule for labels of tokens has a share for every position, and cannot be fitted")
-        network.strength, network.temperature = 1.0, None
-        network.fit(Pairs(loader, self.input_name, self.label_name), loss=loss)
-        self.strength, self.temperature = network.strength, network.temperature
+        before = self.strength, self.temperature, self.centre
+        self.strength, self.temperature, self.centre = 1.0, None, 1.0
+        try:
+            network = self.rescaled_model()
+            network.fit(Pairs(loader, self.input_name, self.label_name), loss=loss)
+        except BaseException:
+            self.strength, self.temperature, self.centre = before
+            raise
+        self.strength, self.temperature, self.centre = network.strength, network.temperature, network.centre
         return network
 
     def save(self, folder: str | Path) -> None:

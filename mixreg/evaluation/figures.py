@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mixreg.evaluation.table import Outputs
-    from mixreg.prediction.fitting import FamilyFit
+    from mixreg.prediction.family_fit import FamilyFit
 
 
 def draw(test: Outputs, caption: str) -> Figure:

@@ -9,7 +9,8 @@
 | temperature scaling   | 0 | fitted        |
 | both                  | 1 | fitted        |
 
-Where no temperature is given it is that of the strength, 1 − κ (1 − t̄). `fit` finds both on held-out data.
+Where no temperature is given it is that of the strength, 1 − κ (1 − t̄). `fit` finds both on held-out data, and may
+find that m_y is better replaced by a multiple ρ m_y of it (`mixreg.prediction.tempering`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from mixreg.prediction.rule import Share
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from mixreg.prediction.fitting import FamilyFit
+    from mixreg.prediction.family_fit import FamilyFit
 
 
 class RuleFamily(nn.Module):
@@ -43,6 +44,9 @@ class RuleFamily(nn.Module):
     y_share_map: Tensor
     output_temperature: Tensor | None
     fitted: FamilyFit | None
+    # m_y, where `y_mean` is a multiple of it. (Not all pickled objects have them.)
+    _own_y_mean: Tensor | None = None
+    _centre: float | tuple[float, ...] = 1.0
     # Of the rule at strength 1; None where it is a map.
     _x_share: float | None
     _y_share: float | None
@@ -53,8 +57,32 @@ class RuleFamily(nn.Module):
         """Begin at a point of the family, when the rule is there."""
         # One for every output; kept with the numbers of the rule.
         self.register_buffer("output_temperature", None, persistent=False)
-        self.fitted = None
+        self.fitted, self._own_y_mean, self._centre = None, None, 1.0
         self.strength, self.temperature = strength, temperature
+
+    def place(self, fit: FamilyFit) -> None:
+        """Where held-out data has placed it."""
+        from mixreg.prediction.family_fit import as_temperature
+
+        self.strength = fit.strength
+        self.temperature = None if fit.loss == "squared_error" else as_temperature(fit.temperature)
+        self.centre = fit.centre
+
+    @property
+    def centre(self) -> float | tuple[float, ...]:
+        """ρ: outputs are scaled about ρ m_y; whoever sets strength or temperature sets it to 1."""
+        return self._centre
+
+    @centre.setter
+    def centre(self, centre: float | tuple[float, ...]) -> None:
+        if self._own_y_mean is not None:
+            self.y_mean.copy_(self._own_y_mean)
+        self._own_y_mean, self._centre = None, centre
+        if centre != 1:
+            self._own_y_mean = self.y_mean.clone()
+            self.y_mean.mul_(
+                torch.tensor(centre).to(self.y_mean).reshape(-1 if isinstance(centre, float) else self.y_mean.shape)
+            )
 
     def outputs_on_shrunk(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """f on shrunk inputs, before its outputs are stretched; arguments as of a call."""
@@ -87,7 +115,7 @@ class RuleFamily(nn.Module):
         value = float(strength)
         if not 0 <= value <= self.largest_strength:
             raise ValueError(f"strength must lie between 0 and {self.largest_strength:g}, got {strength!r}")
-        self._strength = value
+        self._strength, self.centre = value, 1.0
 
     @property
     def largest_strength(self) -> float:
@@ -106,6 +134,7 @@ class RuleFamily(nn.Module):
 
     @temperature.setter
     def temperature(self, temperature: float | Tensor | None) -> None:
+        self.centre = 1.0
         if isinstance(temperature, Tensor) and temperature.numel() > 1:
             if temperature.shape != self.y_mean.shape:
                 given = tuple(temperature.shape)

@@ -13,26 +13,26 @@ rescaled network is, whichever has the lower loss, and a warning says so.
 **Flat optima.** Let d_i be the gain of sample i over the better of the two named points. If its mean is below its
 standard error, the data cannot tell the optimum from that point, which is simpler: it is used, and a warning says so.
 
-**Standard error of κ.** With g the mean loss at the best T, n g is a profile of the negative log-likelihood, and
-1 / √(n g″) the standard error of κ. For squared errors, g = mean ½‖y − pred‖² over c outputs, the likelihood has a
-variance, whose best value leaves (n c / 2) log g as the profile: √(2 g / (n c g″)).
+**A temperature after the rule.** The family scales outputs about m_y, temperature scaling as anybody does it about 0.
+At κ = 0 and κ = 1 both are looked at (`mixreg.prediction.tempering`); one about 0 that is better than all else is used.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from mixreg._support.processes import sum_over_processes
-from mixreg.calibration.temperature import LARGEST, SMALLEST, minimising_scales
+from mixreg.calibration.temperature import LARGEST, minimising_scales
+from mixreg.prediction.family_fit import FamilyFit, Point
 from mixreg.prediction.held_out import SCALED_LOSSES, HeldOut, batches_of, outputs_of
 from mixreg.prediction.least import least_between
+from mixreg.prediction.tempering import Looked, after_the_rule, is_better, is_determined
 
 if TYPE_CHECKING:
     from mixreg.prediction.family import RuleFamily
@@ -42,90 +42,6 @@ PASSES = 11
 LARGEST_STRENGTH = 1.5
 # To find κ more exactly than held-out data can tell is a waste of passes.
 TOLERANCE = 0.01
-# Points of the profile that its curvature is read off are at least so far apart.
-_APART = 0.1
-
-
-class Point(NamedTuple):
-    """A strength, the best temperature (one, or one for every output) at it, and the mean held-out loss of both."""
-
-    strength: float
-    temperature: float | tuple[float, ...]
-    loss: float
-
-
-@dataclass(frozen=True)
-class FamilyFit:
-    """What `fit` found.
-
-    Attributes:
-        strength: κ, as it is used.
-        temperature: as it is used, one or one for every output.
-        loss: the name of the loss.
-        samples: how many there were.
-        outputs: numbers that the network gives for one sample.
-        points: all that were looked at, by strength: a likelihood profile.
-        gain: of the best point over the better one of κ = 0 and κ = 1, each with its best temperature.
-        gain_error: the standard error of this mean.
-        note: why a named point is used in place of the best, if one is.
-    """
-
-    strength: float
-    temperature: float | tuple[float, ...]
-    loss: str
-    samples: int
-    outputs: int
-    points: tuple[Point, ...]
-    gain: float
-    gain_error: float
-    note: str = ""
-
-    def at(self, strength: float) -> Point:
-        """The point of a strength that was looked at: κ = 0 and κ = 1 always were."""
-        return next(point for point in self.points if point.strength == strength)
-
-    @property
-    def best(self) -> Point:
-        """The point with the lowest loss."""
-        return min(self.points, key=lambda point: point.loss)
-
-    @property
-    def standard_error(self) -> float:
-        """Of the best strength, from the curvature of the profile there; NaN at an end of the profile."""
-        b, _, gb = self.best
-        below = [point for point in self.points if point.strength <= b - _APART]
-        above = [point for point in self.points if point.strength >= b + _APART]
-        if not below or not above:
-            return math.nan
-        (a, _, ga), (c, _, gc) = below[-1], above[0]
-        curvature = 2 * ((gc - gb) / (c - b) - (gb - ga) / (b - a)) / (c - a)
-        if not curvature > 0:
-            return math.nan
-        scale = 2 * gb / self.outputs if self.loss == "squared_error" else 1.0
-        return math.sqrt(scale / (self.samples * curvature))
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        # JSON has no infinity, which is the error of a single sample.
-        error = self.gain_error if math.isfinite(self.gain_error) else None
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return plain | {"points": [list(point) for point in self.points], "gain_error": error}
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> FamilyFit:
-        """What `to_json` gave."""
-        points = tuple(Point(k, _frozen(t), loss) for k, t, loss in content["points"])
-        error = math.inf if content["gain_error"] is None else content["gain_error"]
-        return cls(**content | {"points": points, "temperature": _frozen(content["temperature"]), "gain_error": error})
-
-
-def _frozen(temperature: float | Iterable[float]) -> float | tuple[float, ...]:
-    return temperature if isinstance(temperature, (int, float)) else tuple(temperature)
-
-
-def as_temperature(temperature: float | tuple[float, ...]) -> float | Tensor:
-    """As `Rescaled` takes it."""
-    return torch.tensor(temperature, dtype=torch.float64) if isinstance(temperature, tuple) else temperature
 
 
 def fit_family(
@@ -141,10 +57,18 @@ def fit_family(
         raise ValueError(f"unknown loss {loss!r}; a family is fitted with {', '.join(SCALED_LOSSES)}")
     if per_output and loss != "logistic":
         raise ValueError(f"a temperature for every output belongs to several labels (logistic), not to {loss}")
-    before = model.strength, model.temperature
+    before = model.strength, model.temperature, model.centre
     total: Callable[[Tensor], Tensor] = sum_over_processes if across_processes else Tensor.clone
-    found: dict[float, tuple[Point, Tensor]] = {}
-    untempered: dict[float, tuple[Point, Tensor]] = {}
+    # What was looked at; and in the two named points a temperature after the rule, and none.
+    found: dict[float, Looked] = {}
+    afterwards: list[Looked] = []
+    untempered: dict[float, Looked] = {}
+
+    def fit(held: HeldOut, centre: Tensor) -> tuple[float | tuple[float, ...], Tensor]:
+        return best_temperature(held, centre, loss, per_output, total=total)
+
+    def mean(losses: Tensor) -> Tensor:
+        return _mean(losses, total)
 
     def look(place: float) -> float:
         strength = float(place)
@@ -153,12 +77,14 @@ def fit_family(
             held = outputs_of(model, batches_of(held_out, y), may_be_empty=across_processes)
             fixed = _own_temperature(model, strength) if loss == "squared_error" else None
             temperature, losses = best_temperature(held, model.y_mean, loss, per_output, fixed, total)
-            found[strength] = Point(strength, temperature, float(_mean(losses, total))), losses
+            found[strength] = Looked(Point(strength, temperature, float(mean(losses))), losses)
             if strength in (0.0, 1.0) and loss != "squared_error":
                 own = _own_temperature(model, strength)
+                after = after_the_rule(held, model.y_mean, strength, own, fit, mean)
+                afterwards.extend([after] if after else [])
                 _, losses = best_temperature(held, model.y_mean, loss, fixed=own, total=total)
-                untempered[strength] = Point(strength, own, float(_mean(losses, total))), losses
-        return found[strength][0].loss
+                untempered[strength] = Looked(Point(strength, own, float(mean(losses))), losses)
+        return found[strength].point.loss
 
     try:
         for strength in (0.0, 1.0):
@@ -166,15 +92,15 @@ def fit_family(
         upper = min(LARGEST_STRENGTH, model.largest_strength)
         if _changes_inputs(model):
             least_between(look, (0.0, upper), TOLERANCE, PASSES - 2)
-        fit = _chosen(found, untempered, loss, model.y_mean.numel(), total)
+        chosen = _chosen(found, afterwards, untempered, loss, model.y_mean.numel(), total)
     except BaseException:
-        model.strength, model.temperature = before
+        model.strength, model.temperature, model.centre = before
         raise
-    model.strength, model.fitted = fit.strength, fit
-    model.temperature = None if loss == "squared_error" else as_temperature(fit.temperature)
-    if fit.note:
-        warnings.warn(fit.note, stacklevel=3)
-    return fit
+    model.place(chosen)
+    model.fitted = chosen
+    if chosen.note:
+        warnings.warn(chosen.note, stacklevel=3)
+    return chosen
 
 
 def _own_temperature(model: RuleFamily, strength: float) -> float:
@@ -233,46 +159,59 @@ def _mean(losses: Tensor, total: Callable[[Tensor], Tensor]) -> Tensor:
     return value / count
 
 
-def _is_determined(point: Point) -> bool:
-    """Whether its temperatures are minima, rather than ends of what is looked at."""
-    values = point.temperature if isinstance(point.temperature, tuple) else (point.temperature,)
-    return all(SMALLEST < value < LARGEST for value in values)
+def _is_determined(looked: Looked) -> bool:
+    given = looked.point.temperature
+    return all(map(is_determined, given if isinstance(given, tuple) else (given,)))
 
 
 def _chosen(
-    found: dict[float, tuple[Point, Tensor]],
-    untempered: dict[float, tuple[Point, Tensor]],
+    found: dict[float, Looked],
+    afterwards: list[Looked],
+    untempered: dict[float, Looked],
     loss: str,
     outputs: int,
     total: Callable[[Tensor], Tensor],
 ) -> FamilyFit:
-    points = tuple(sorted(point for point, _ in found.values()))
-    determined = [point for point in points if _is_determined(point)]
-    best = min(determined or points, key=lambda point: point.loss)
-    at_ends = [found[strength][0] for strength in (0.0, 1.0)]
-    named = min([p for p in at_ends if p in determined] or at_ends, key=lambda point: point.loss)
-    gain, error, n = _gain(found[named.strength][1], found[best.strength][1], total)
+    def loss_of(looked: Looked) -> float:
+        return looked.point.loss
+
+    determined = [looked for looked in found.values() if _is_determined(looked)]
+    best = min(determined or found.values(), key=loss_of)
+    at_ends = [found[strength] for strength in (0.0, 1.0)]
+    named = min([looked for looked in at_ends if _is_determined(looked)] or at_ends, key=loss_of)
+    gain, error, n = _gain(named.losses, best.losses, total)
     used, note = best, ""
     names = {0.0: "the plain network's", 1.0: "the rule's own"}
     if not determined and untempered:
-        used, losses = min(untempered.values(), key=lambda each: each[0].loss)
-        own = f"its own temperature, {names[used.strength]},"
+        used = min(untempered.values(), key=loss_of)
+        own = f"its own temperature, {names[used.point.strength]},"
         # The smallest temperature is what a few right samples ask for, and would be far too confident of others; the
         # largest one is what is left of a network that knows less than chance, if there are enough to tell.
-        flattened_gain, flattened_error, _ = _gain(losses, found[best.strength][1], total)
-        if best.temperature == LARGEST and flattened_gain > 2 * flattened_error:
+        flattened_gain, flattened_error, _ = _gain(used.losses, best.losses, total)
+        if best.point.temperature == LARGEST and flattened_gain > 2 * flattened_error:
             used, own = best, "the largest temperature"
         note = (
             f"{int(n)} held-out samples determine no temperature (all are right, or at chance): strength "
-            f"{used.strength:g} with {own} is used"
+            f"{used.point.strength:g} with {own} is used"
         )
-    elif best.strength != named.strength and not gain > error:
+    elif best.point.strength != named.point.strength and not gain > error:
         used = named
         note = (
-            f"{int(n)} held-out samples cannot tell strength {best.strength:.2f} from {named.strength:g} (their loss "
-            f"differs by {gain:.2g} ± {error:.2g}): {names[named.strength]} is used"
+            f"{int(n)} held-out samples cannot tell strength {best.point.strength:.2f} from {named.point.strength:g} "
+            f"(their loss differs by {gain:.2g} ± {error:.2g}): {names[named.point.strength]} is used"
         )
-    return FamilyFit(used.strength, used.temperature, loss, int(n), outputs, points, gain, error, note)
+    after = min(afterwards, key=loss_of, default=used)
+    if is_better(after, used):
+        used = after
+        # What could not be told does not matter any more.
+        note = (
+            f"{note.rpartition(': ')[0]}: strength {used.point.strength:g} with a temperature is used" if note else ""
+        )
+    points = tuple(sorted(looked.point for looked in found.values()))
+    strength, temperature, _ = used.point
+    return FamilyFit(
+        strength, temperature, loss, int(n), outputs, points, gain, error, note, used.centre, used.point.loss
+    )
 
 
 def _gain(losses: Tensor, better: Tensor, total: Callable[[Tensor], Tensor]) -> tuple[float, float, float]:

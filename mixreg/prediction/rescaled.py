@@ -166,6 +166,8 @@ class Rescaled(RuleFamily):
     def set_extra_state(self, state: Tensor) -> None:
         """Take α, shares, κ and T from a `state_dict`, also from one that has no κ and T yet."""
         alpha, y_share, x_share, *family = state.tolist()
+        # The means are already those of the state.
+        self._own_y_mean, self._centre = None, 1.0
         self._y_share = None if math.isnan(y_share) else y_share
         strength, *temperatures = family or (1.0, math.nan)
         self._strength = strength

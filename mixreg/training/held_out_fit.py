@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from mixreg._support.tasks import NUMBERS
 from mixreg.calibration.temperature import LARGEST, SMALLEST
 from mixreg.prediction.family import RuleFamily
-from mixreg.prediction.fitting import FamilyFit, as_temperature, best_temperature
+from mixreg.prediction.family_fit import FamilyFit
+from mixreg.prediction.fitting import best_temperature
 from mixreg.prediction.held_out import HeldOut
 from mixreg.training.measures import predict
 from mixreg.training.targets import Targets
@@ -61,8 +62,7 @@ def placed(model: nn.Module, family: FamilyFit) -> nn.Module:
     """`model` at the fitted strength and temperature."""
     if not isinstance(model, RuleFamily):
         raise TypeError(f"{type(model).__name__} has no strength that could be fitted")
-    model.strength = family.strength
-    model.temperature = None if family.loss == "squared_error" else as_temperature(family.temperature)
+    model.place(family)
     return model
 
 
