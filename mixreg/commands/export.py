@@ -50,6 +50,8 @@ def export(
         kind = out.suffix.lower().removeprefix(".")
         if kind not in FORMATS:
             raise click.UsageError(f"Give --format, or a file that ends with .{', .'.join(FORMATS)}; got {out.name!r}.")
+    if out.exists() and (out.resolve() == run.resolve() or out.resolve().parent == run.resolve()):
+        raise click.UsageError(f"--out {out} is a file of the run: write it somewhere else.")
     from mixreg.evaluation.export import export as write
     from mixreg.evaluation.runs import open_run
 

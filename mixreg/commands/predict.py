@@ -50,6 +50,7 @@ def predict(
       mixreg predict runs/iris flowers.csv --rule plain
     """
     from mixreg._support.freed_memory import keep_freed_memory
+    from mixreg._support.tasks import NUMBERS
     from mixreg.commands.evaluate import require_device
     from mixreg.data.unlabelled import parts_of, sources
     from mixreg.evaluation.predictions import Writer, format_of, predicted
@@ -61,6 +62,8 @@ def predict(
     keep_freed_memory()
     kind = "csv" if out is None else format_of(out)
     finished = open_run(run, rule, held_out, model, method, device)
+    if probabilities and finished.trained.targets.task == NUMBERS:
+        raise click.UsageError("--probabilities are of classes and labels; this run predicts numbers.")
     trained, paths = finished.trained, sources(files)
     parts = parts_of(paths, trained.shape, trained.pixels is not None, trained.preparation.features)
     rows = 0

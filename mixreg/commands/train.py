@@ -216,7 +216,9 @@ def _config(preset: str | None, settings: dict[str, Any], given_options: tuple[s
 def _weights_in(path: Path) -> str:
     """The numbers of a file, one for each class: JSON's list, or separated by white space or commas."""
     try:
-        words = path.read_text(encoding="utf-8").replace("[", " ").replace("]", " ").replace(",", " ").split()
+        words = path.read_text(encoding="utf-8-sig").replace("[", " ").replace("]", " ").replace(",", " ").split()
+        if any("_" in word for word in words):
+            raise ValueError(f"got {next(word for word in words if '_' in word)!r}")
         return ",".join(repr(float(word)).removesuffix(".0") for word in words)
     except (OSError, ValueError) as error:
         raise click.UsageError(f"--class-weights {path} must hold a number for each class: {error}.") from None

@@ -26,6 +26,7 @@ from mixreg._support.files import write_bytes
 from mixreg._support.tasks import CLASSES, LABELS, NUMBERS
 from mixreg.data.errors import DataError as DataError
 from mixreg.data.limits import require_bounded
+from mixreg.data.precision import require_resolved
 
 # More than any dataset has, and few enough to make a network for.
 MOST_CLASSES = 100_000
@@ -88,6 +89,8 @@ def checked(
         kinds = [f"{task} of shape {part.y.shape[1:]}" for task, part in zip(tasks, parts, strict=True)]
         raise DataError(f"{name}: training targets are {kinds[0]}, test targets {kinds[1]}")
     if tasks[0] == CLASSES:
+        if len(classes) == 1:
+            raise DataError(f"{name} has one class alone, {classes[0]!r}, and a classifier tells at least two apart")
         width = max(2, len(classes), 1 + max(int(split.y.max()) for split in parts))
     else:
         width = parts[0].y.shape[1]
@@ -111,6 +114,8 @@ def _checked_inputs(name: str, part: str, x: np.ndarray) -> np.ndarray:
         return x
     if not (np.abs(x) <= np.finfo(np.float32).max).all():
         raise DataError(f"{name}: x_{part} holds values that are not finite")
+    if part == "train" and x.ndim == 2:
+        require_resolved(x, f"{name}: x_{part}")
     return x.astype(np.float32)
 
 
@@ -130,6 +135,8 @@ def _checked_targets(name: str, part: str, y: np.ndarray) -> tuple[str, np.ndarr
     if y.ndim in (1, 2) and 0 not in y.shape[1:] and np.issubdtype(y.dtype, np.floating):
         if not (np.abs(y) <= np.finfo(np.float32).max).all():
             raise DataError(f"{what} holds values that are not finite")
+        if part == "train":
+            require_resolved(y.reshape(len(y), -1), what)
         return NUMBERS, y.reshape(len(y), -1).astype(np.float32)
     raise DataError(
         f"{what} must be a vector of class indices, a matrix of zeros and ones, or numbers to regress on, got "
@@ -222,7 +229,9 @@ def load_cached(path: Path, sums: Sums | None = None) -> Dataset:
 def load_npz(path: Path) -> Dataset:
     """A dataset of one's own: an .npz with x_train, y_train, and x_test, y_test unless they are to be cut off."""
     content = read_npz(path, ())
-    if "x" in content and "y" in content and "x_train" not in content:
+    if "x" in content and "y" in content:
+        if "x_train" in content or "y_train" in content:
+            raise DataError(f"{path} holds x and y beside x_train and y_train: which is the training data?")
         content |= {"x_train": content["x"], "y_train": content["y"]}
     require_arrays(path, content, ("x_train", "y_train"))
     train = Split(content["x_train"], content["y_train"])

@@ -21,6 +21,7 @@ from mixreg.data.arrays import CUT, Dataset, Split, checked, cut
 from mixreg.data.errors import DataError
 from mixreg.data.formats import naming, rows_at_once
 from mixreg.data.limits import require_bounded
+from mixreg.data.precision import require_resolved
 
 # Columns by name: n numbers (of any dtype) or n texts (object).
 Columns = dict[str, np.ndarray]
@@ -55,6 +56,9 @@ def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def numbers_of(column: np.ndarray) -> np.ndarray | None:
     """A column as float64; None if it is not all numbers."""
+    # Python reads 1_1 as eleven; nobody who writes a table does.
+    if column.dtype == object and any("_" in cell for cell in column):
+        return None
     try:
         return column.astype(np.float64)
     except ValueError:
@@ -150,7 +154,7 @@ def matrix(columns: Columns, features: Sequence[str], where: str) -> np.ndarray:
         if numbers is None:
             text = next(cell for cell in columns[name] if not _is_number(cell))
             empty = "is empty somewhere" if not text else f"holds {text!r}"
-            raise DataError(f"{where}: column {name!r} {empty}, and features are numbers; encode it or leave it out")
+            raise DataError(f"{where}: column {name!r} {empty}, and numbers are expected; encode it or leave it out")
         if not (np.abs(numbers) <= np.finfo(np.float32).max).all():
             raise DataError(f"{where}: column {name!r} holds values that are not finite")
         found.append(numbers)
@@ -158,6 +162,8 @@ def matrix(columns: Columns, features: Sequence[str], where: str) -> np.ndarray:
 
 
 def _is_number(cell: str) -> bool:
+    if "_" in cell:
+        return False
     try:
         float(cell)
     except ValueError:
@@ -168,12 +174,17 @@ def _is_number(cell: str) -> bool:
 def chosen_targets(columns: Columns, target: str, where: str) -> list[str]:
     """The names of the target columns: those that were asked for (with commas), or one of the usual name."""
     held = ", ".join(columns)
+    if target in columns:
+        # A name may have a comma itself.
+        return [target]
     if not target:
         usual = [name for name in columns if name.lower() in USUAL_TARGETS]
         if len(usual) != 1:
             raise DataError(f"{where}: say which column is the target (--target); it has {held}")
         return usual
     names = [name.strip() for name in target.split(",") if name.strip()]
+    if not names or len(set(names)) != len(names):
+        raise DataError(f"--target names columns with commas, each once, got {target!r}; {where} has {held}")
     for name in names:
         if name not in columns:
             raise DataError(f"{where} has no column {name!r} to be the target; it has {held}")
@@ -211,6 +222,9 @@ def _classes_of(
     texts = list(column) if column.dtype == object else _names(column)
     if not all(texts):
         raise DataError(f"{where}: column {names[0]!r} is empty somewhere")
+    numbers = None if is_text else numbers_of(column)
+    if numbers is not None and not np.isfinite(numbers).all():
+        raise DataError(f"{where}: column {names[0]!r} holds numbers that are not finite, and classes are named by it")
     if not is_text and not set(texts) <= set(classes):
         texts = _whole_names(np.array(texts, dtype=object))
     # Equal as floating point, whole numbers of many digits differ as text.
@@ -220,6 +234,13 @@ def _classes_of(
     if unknown:
         raise DataError(f"{where}: {unknown[0]!r} in column {names[0]!r} is not one of the {len(known)} classes")
     return np.array([index[text] for text in texts], dtype=np.int64), tuple(known)
+
+
+def _require_resolved(columns: Columns, names: Sequence[str], where: str) -> None:
+    for name in names:
+        numbers = numbers_of(columns[name])
+        if numbers is not None and np.isfinite(numbers).all():
+            require_resolved(numbers[:, None], where, [name])
 
 
 def load_table(
@@ -244,6 +265,9 @@ def load_table(
     if any(key not in both for key in names):
         raise DataError(f"the test part of {name} lacks a target column of {', '.join(names)}")
     y, known = targets_of({key: both[key] for key in names}, names, task, classes, name)
+    if y.dtype == np.float32:
+        _require_resolved(train, names, name)
+    _require_resolved(train, features, name)
     x, count = matrix(train, features, name), len(train[names[0]])
     part = Split(x, y[:count])
     if test is None:

@@ -33,8 +33,8 @@ BYTES = 1 << 26
 
 
 class Part(NamedTuple):
-    """names: what rows are called, or their numbers; x: n × … features (float32), or n × height × width × channels
-    bytes; its file."""
+    """names: what rows are called, or their numbers (with the file before a colon, of several files); x: n × … features
+    (float32), or n × height × width × channels bytes; its file."""
 
     names: list[str] | range
     x: np.ndarray
@@ -69,6 +69,8 @@ def parts_of(paths: Sequence[Path], shape: tuple[int, ...], is_images: bool, fea
         features: the names of its columns, if it was trained on a table.
     """
     pictures: list[Path] = []
+    # Numbers of rows say which they are in one file alone.
+    is_one = len(paths) == 1
     most = max(1, BYTES // max(1, math.prod(shape)))
     for path in paths:
         if path.suffix.lower() in PICTURES:
@@ -80,7 +82,8 @@ def parts_of(paths: Sequence[Path], shape: tuple[int, ...], is_images: bool, fea
         if pictures:
             yield _pictures(pictures, shape, is_images)
             pictures = []
-        yield from _arrays(path) if path.suffix.lower() == ".npz" else _table(path, shape, features)
+        for part in _arrays(path) if path.suffix.lower() == ".npz" else _table(path, shape, features):
+            yield part if is_one else part._replace(names=[f"{path}:{row}" for row in part.names])
     if pictures:
         yield _pictures(pictures, shape, is_images)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,6 +29,8 @@ from mixreg.training.finished import FinishedRun
 # Digits of a float32.
 _DIGITS = "%.7g "
 FORMATS = ("csv", "json")
+# What the column of inputs is called: the first that no label is.
+_ROWS = ("input", "row", "input row", "input row of the file")
 
 
 def format_of(out: Path) -> str:
@@ -51,9 +54,12 @@ class Writer:
         self.run, self.format, self.probabilities = run, format, probabilities
         task, names = run.trained.targets.task, run.classes
         given = ["class", "probability"] if task == CLASSES else names
-        self.columns = ["row" if "input" in given else "input", *given]
         if probabilities:
-            self.columns += [f"p({name})" for name in names]
+            given = [*given, *(f"p({name})" for name in names)]
+        self.columns = [next((name for name in _ROWS if name not in given), _ROWS[0]), *given]
+        twice = [name for name, count in Counter(self.columns).items() if count > 1]
+        if twice:
+            raise ValueError(f"two columns would be called {twice[0]!r}: {', '.join(self.columns)}")
 
     def header(self) -> bytes:
         """Before the first row."""

@@ -39,7 +39,8 @@ class Choice(Recipe, Augmentation):
     """Draws a method for each batch: `x, y = Choice([Mixup(0.2, 10), CutMix(1.0, 10)])(x, y)`.
 
     Args:
-        methods: augmentations (required); on the command line their names with commas, each with its α: mixup:0.2.
+        methods: augmentations; on the command line their names with commas, each with its α (mixup:0.2) or the run's;
+            there by default mixup,cutmix.
             They must smooth labels alike, and so does what a batch that is not changed has for labels.
         probabilities: of the methods, with commas; by default equal.
         probability: that a batch is changed at all.

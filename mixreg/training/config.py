@@ -76,7 +76,8 @@ def _class_weights(name: str, value: Any) -> None:
     except (AttributeError, ValueError):
         weights = []
     if not weights or not all(math.isfinite(weight) and weight >= 0 for weight in weights) or not any(weights):
-        raise ValueError(f"{name} must be none, balanced or numbers of at least 0 with commas, got {value!r}")
+        expected = "none, balanced or numbers of at least 0 with commas (of the command, also a file that is there)"
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
 
 
 def _setting(default: Any, about: str, check: Check = lambda name, value: None) -> Any:
