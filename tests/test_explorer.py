@@ -148,9 +148,46 @@ def test_a_view_is_shared_through_its_address(tab: Tab, explorer: Path) -> None:
     tab.open(explorer.as_uri() + "#alpha=-3&data=nothing&seed=1e99&scene=nowhere&pair=1,2&unknown=1&lambda=<b>")
     assert tab.run("JSON.stringify(explorer.model.state) === JSON.stringify(defaultState())")
     tab.open("about:blank")
+    # What no control can be set to is not read either.
+    tab.open(explorer.as_uri() + "#stretch=2.5&pair=9,9,9,9")
+    assert tab.run("JSON.stringify(explorer.model.state) === JSON.stringify(defaultState())")
+    tab.open("about:blank")
     tab.open(explorer.as_uri() + "#scene=limits&shift=0.5")
     tab.wait_for("explorer.model.state.scene === 'limits' && explorer.model.state.shift === 0.5")
     assert tab.problems == []
+
+
+@NEEDS_BROWSER
+@GROUP
+def test_a_jump_within_the_page_keeps_the_state(tab: Tab, explorer: Path) -> None:
+    tab.open("about:blank")
+    tab.open(explorer.as_uri() + "#alpha=4&data=rings&seed=7")
+    tab.run("document.querySelector('.skip').click()")
+    tab.run("location.hash = 'why'")
+    tab.wait_for("explorer.model.state.alpha === 4 && explorer.model.state.data === 'rings'")
+    assert tab.run("explorer.model.state.seed") == 7
+    tab.run("document.getElementById('seed').focus()")
+    tab.run("Object.assign(document.getElementById('seed'), {value: 12345}).dispatchEvent(new Event('change'))")
+    assert tab.run("[document.getElementById('seed').value, explorer.model.state.seed]") == ["9999", 9999]
+    assert tab.problems == []
+
+
+@NEEDS_BROWSER
+@GROUP
+@pytest.mark.parametrize(("width", "height"), [(320, 640), (740, 360), (961, 700), (1024, 700), (1100, 700)])
+def test_nothing_is_covered_at_odd_sizes(tab: Tab, width: int, height: int) -> None:
+    tab.show(width, height, "light", motion="reduce")
+    assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+    at_middle = """(() => {
+      const names = ["alpha", "data", "seed", "train", "share"].map((name) => document.getElementById(name));
+      return [...names, ...document.querySelectorAll("nav a")].filter((element) => {
+        const { left, top, width, height } = element.getBoundingClientRect();
+        return !element.contains(document.elementFromPoint(left + width / 2, top + height / 2));
+      }).map((element) => element.id || element.textContent);
+    })()"""
+    assert tab.run(at_middle) == []
+    # There is room for what is drawn.
+    assert tab.run("document.querySelector('.stage').getBoundingClientRect().height") >= 0.4 * height
 
 
 @NEEDS_BROWSER

@@ -3,13 +3,15 @@
 import { METHODS, STEPS } from "./training.js";
 import { thetaForms } from "./theta.js";
 import { makeProblem } from "./worker.js";
-import { ALPHA_RANGE, SCENES, defaultState, readAddress, writeAddress } from "./state.js";
+import { ALPHA_RANGE, SCENES, STAGE, defaultState, readAddress, writeAddress } from "./state.js";
 import { drawsOf, pairOf } from "./scenes/plane.js";
 import { Stage, paint } from "./stage.js";
 import { SvgPen } from "./pen.js";
 import { sharesOf } from "./layout.js";
 import { guessWords, noiseWords, scoreTable, scoresOf, termTable, verdict } from "./readouts.js";
 
+/** Whether the stage stands beside the scenes, as the style sheet has it. */
+const sideBySide = matchMedia("(min-width: 67.51rem), (max-height: 30rem) and (min-width: 37rem)");
 const find = (name) => document.getElementById(name);
 const sections = [...document.querySelectorAll("section[data-scene]")];
 const links = [...document.querySelectorAll("nav a")];
@@ -115,6 +117,8 @@ function bindControls() {
   on("rescaled-again", "change", ({ checked }) => ({ rescaled: checked }));
   on("strong", "change", ({ checked }) => ({ alpha: checked ? 8 : 1 }));
   on("seed", "change", ({ value }) => ({ seed: Math.min(9999, Math.max(0, Math.round(+value) || 0)) }));
+  // Whoever is still in the field sees what was made of it.
+  find("seed").addEventListener("change", ({ target }) => { target.value = model.state.seed; });
   find("lambda").addEventListener("input", () => { stage.rainBegan = -1e9; });
   find("rain").addEventListener("click", () => stage.rain());
   find("train").addEventListener("click", () => {
@@ -137,7 +141,7 @@ async function share() {
 function bindHandles(handles) {
   const move = (end, [u, v]) => {
     const pair = pairOf(model).map((point) => [...point]);
-    pair[end] = [Math.min(2.4, Math.max(-1.6, u)), Math.min(1.9, Math.max(-1.5, v))];
+    pair[end] = [u, v].map((value, k) => Math.min(STAGE[k][1], Math.max(STAGE[k][0], value)));
     update({ pair: pair.flat() });
   };
   handles.forEach((handle, end) => {
@@ -177,7 +181,7 @@ function goTo(scene, isSmooth = true) {
 
 /** The scene whose text is being read. */
 function sceneInView() {
-  const bottom = innerWidth > 960 ? innerHeight * 0.5 : stage.canvas.getBoundingClientRect().bottom + innerHeight * 0.25;
+  const bottom = sideBySide.matches ? innerHeight * 0.5 : stage.canvas.getBoundingClientRect().bottom + innerHeight * 0.25;
   const passed = sections.filter((section) => section.getBoundingClientRect().top < Math.min(bottom, innerHeight - 40));
   return SCENES[Math.max(0, passed.length - 1)];
 }
@@ -197,7 +201,14 @@ function bindScenes() {
     event.preventDefault();
     goTo(SCENES[k]);
   }));
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    goTo("mix", false);
+    sections[0].focus({ preventScroll: true });
+  });
   addEventListener("hashchange", () => {
+    // The name of a place on the page is no state.
+    if (document.getElementById(location.hash.slice(1))) return;
     const wanted = readAddress(location.hash), before = model.state.scene;
     update(wanted);
     if (wanted.scene !== before) goTo(wanted.scene, false);

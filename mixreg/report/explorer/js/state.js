@@ -5,6 +5,8 @@ import { METHODS } from "./training.js";
 
 export const SCENES = ["mix", "fold", "shrink", "guess", "train", "why", "limits"];
 export const ALPHA_RANGE = [1 / 16, 16];
+/** Where a point can be put, across and up. */
+export const STAGE = [[-1.6, 2.4], [-1.5, 1.9]];
 
 const within = (low, high) => (text) => {
   const value = Number(text);
@@ -14,7 +16,7 @@ const whole = (low, high) => (text) => (/^\d+$/.test(text) ? within(low, high)(t
 const oneOf = (choices) => (text) => (choices.includes(text) ? text : undefined);
 const flag = (text) => (text === "1" ? true : text === "0" ? false : undefined);
 const four = (text) => {
-  const numbers = text.split(",").map(within(-9, 9));
+  const numbers = text.split(",").map((part, k) => within(...STAGE[k % 2])(part));
   return numbers.length === 4 && numbers.every((v) => v !== undefined) ? numbers : undefined;
 };
 
@@ -29,7 +31,7 @@ const FIELDS = {
   folded: [true, flag],
   amount: [1, within(0, 1)],
   sample: [8, whole(0, 119)],
-  stretch: [1, within(1, 2.5)],
+  stretch: [1, within(1, 2.2)],
   answer: [false, flag],
   rescaled: [false, flag],
   network: ["mixup", oneOf(METHODS)],

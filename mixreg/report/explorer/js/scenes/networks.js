@@ -66,12 +66,12 @@ export function drawGuess(pen, view, box, cam) {
 
 /** The name above a panel. */
 export function drawHead(pen, view, method, box) {
-  const { shares, model } = view, rescaled = shares.rule > 2.5;
+  const { shares, model } = view, rescaled = shares.rule > 2.5, size = box.w < 160 ? 11 : 13;
   pen.faded(box.head, () => {
     const score = model.scores?.[method]?.[rescaled ? "rescaled" : "plain"];
-    pen.text(box.x + 2, box.y - 7, NAMES_OF_METHODS[method], { size: 13, weight: 600, colour: `${method}-text` });
+    pen.text(box.x + 2, box.y - 7, NAMES_OF_METHODS[method], { size, weight: 600, colour: `${method}-text` });
     pen.faded(1 - shares.bars, () => {
-      if (score) pen.text(box.x + box.w - 2, box.y - 7, `${(100 * score.accuracy).toFixed(1)} %`, { size: 13, colour: "ink", anchor: "end" });
+      if (score) pen.text(box.x + box.w - 2, box.y - 7, `${(100 * score.accuracy).toFixed(1)} %`, { size, colour: "ink", anchor: "end" });
     });
     pen.box(box, null, "line", 1);
   });
