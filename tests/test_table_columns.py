@@ -147,3 +147,21 @@ def test_probabilities_of_numbers_are_refused_before_anything_is_written(tmp_pat
     said = refused("predict", tmp_path / "run", data, "--probabilities", "--out", out)
     assert "this run predicts numbers" in said
     assert not out.exists()
+
+
+def test_columns_of_a_parquet_file_that_nobody_needs_may_hold_anything(trained: Path, tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    with (trained / "d.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    columns = {name: [float(row[name]) for row in rows] for name in ("a", "b")}
+    when = pa.array([18_000] * len(rows), pa.date32())
+    table = pa.table(columns | {"when": when, "hole": pa.array([None] * len(rows), pa.float64())})
+    pq.write_table(table, tmp_path / "d.parquet")
+    run("predict", trained / "run", tmp_path / "d.parquet", "--out", tmp_path / "p.csv")
+    run("predict", trained / "run", trained / "d.csv", "--out", tmp_path / "q.csv")
+    assert (tmp_path / "p.csv").read_text() == (tmp_path / "q.csv").read_text()
+    pq.write_table(table.set_column(0, "a", when), tmp_path / "e.parquet")
+    said = refused("predict", trained / "run", tmp_path / "e.parquet", "--out", tmp_path / "e.csv")
+    assert "column 'a' holds '2019-04-14', and numbers are expected" in said

@@ -168,9 +168,9 @@ def test_parquet_tables_and_folders_of_parts(tmp_path: Path) -> None:
     assert dataset.test.y.tolist() == [1, 0]
     assert dataset.train.x.tolist() == [[1.5, 1.0], [2.5, 2.0], [3.5, 3.0], [4.5, 4.0], [5.5, 5.0]]
     assert load(str(folder / "train-0.parquet")).was_cut
-    with_hole = pa.table({"a": [1.0, None], "label": ["x", "y"]})
+    with_hole = pa.table({"a": [1.0, None] * 5, "label": ["x", "y"] * 5})
     pq.write_table(with_hole, tmp_path / "hole.parquet")
-    with pytest.raises(DataError, match=r"hole\.parquet: column 'a' has empty cells"):
+    with pytest.raises(DataError, match=r"hole\.parquet: column 'a' is empty somewhere"):
         load(str(tmp_path / "hole.parquet"))
 
 
@@ -184,7 +184,7 @@ def test_parquet_tables_and_folders_of_parts(tmp_path: Path) -> None:
         ("a,y\n1,2\n1\n", {}, "line 3 has 1 cells where its first line names 2 columns"),
         ("a,b\n1,2\n", {}, "say which column is the target"),
         ("a,y\n1,2\n", {"target": "z"}, "no column 'z' to be the target; it has a, y"),
-        ("a,y\nred,0\n1,1\n2,0\n3,1\n4,0\n", {}, "column 'a' holds 'red', and features are numbers"),
+        ("a,y\nred,0\n1,1\n2,0\n3,1\n4,0\n", {}, "column 'a' holds 'red', and numbers are expected"),
         ("a,y\n,0\n1,1\n2,0\n3,1\n4,0\n", {}, "column 'a' is empty somewhere"),
         ("a,y\nnan,0\n1,1\n2,0\n3,1\n4,0\n", {}, "column 'a' holds values that are not finite"),
         ("y\n1\n2\n", {}, "no column beside its target"),

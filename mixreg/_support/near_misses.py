@@ -10,6 +10,7 @@ from difflib import get_close_matches
 _LONGEST = 60
 _SHORTEST_PART = 3
 _MOST = 3
+_ALIKE = 0.7
 
 
 def unknown(kind: str, given: object, known: Iterable[str], others: str = "") -> str:
@@ -48,6 +49,8 @@ def nearest(given: str, known: Iterable[str]) -> list[str]:
     ['cifar10']
     >>> nearest("resnet", ["lenet", "resnet34", "resnet9"])
     ['resnet9', 'resnet34']
+    >>> nearest("mpl", ["lenet", "mlp"]) + nearest("minst", ["digits", "fashion-mnist"])
+    ['mlp', 'fashion-mnist']
     """
     word = _letters(given)
     if not word or len(given) > _LONGEST:
@@ -60,8 +63,16 @@ def nearest(given: str, known: Iterable[str]) -> list[str]:
     else:
         parts = [s for s in spelt if (word in s or s in word) and min(len(s), len(word)) >= _SHORTEST_PART]
         parts.sort(key=lambda s: abs(len(s) - len(word)))
-        found = parts or get_close_matches(word, list(spelt), _MOST, cutoff=0.7)
+        swapped = [s for s in spelt if sorted(s) == sorted(word)]
+        found = parts or swapped or get_close_matches(word, list(spelt), _MOST, cutoff=_ALIKE)
+        found = found or [s for s, names in spelt.items() if any(_is_partly(word, name) for name in names)]
     return [name for s in found for name in spelt[s]][:_MOST]
+
+
+def _is_partly(word: str, name: str) -> bool:
+    """Whether one of the words of a name is like it."""
+    words = [_letters(part) for part in re.split(r"[\W_]+", name)]
+    return bool(get_close_matches(word, words, 1, cutoff=_ALIKE))
 
 
 def _letters(name: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from mixreg._support.near_misses import meant
 from mixreg._support.tasks import CLASSES, LABELS, NUMBERS
 from mixreg.data.arrays import CUT, Dataset, Split, checked, cut
 from mixreg.data.errors import DataError
@@ -134,13 +135,15 @@ def _of_arrow(path: Path, name: str, column: Any) -> np.ndarray:
     import pyarrow as pa
 
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_nested(kind):
+        raise DataError(f"{path}: column {name!r} holds {column.type}, expected numbers or text")
     if column.null_count:
-        raise DataError(f"{path}: column {name!r} has empty cells")
+        # As in a CSV file: whoever needs the column is told that it is empty somewhere.
+        return np.array(["" if value is None else str(value) for value in column.to_pylist()], dtype=object)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         return np.asarray(column.to_numpy(zero_copy_only=False))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return np.array(column.to_pylist(), dtype=object)
-    raise DataError(f"{path}: column {name!r} holds {column.type}, expected numbers or text")
+    # Dates and their like are text, which a network may not need.
+    return np.array([str(value) for value in column.to_pylist()], dtype=object)
 
 
 def matrix(columns: Columns, features: Sequence[str], where: str) -> np.ndarray:
@@ -187,7 +190,8 @@ def chosen_targets(columns: Columns, target: str, where: str) -> list[str]:
         raise DataError(f"--target names columns with commas, each once, got {target!r}; {where} has {held}")
     for name in names:
         if name not in columns:
-            raise DataError(f"{where} has no column {name!r} to be the target; it has {held}")
+            near = meant(name, columns)
+            raise DataError(f"{where} has no column {name!r} to be the target; it has {held}{near}")
     return names
 
 

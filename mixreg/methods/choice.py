@@ -39,9 +39,9 @@ class Choice(Recipe, Augmentation):
     """Draws a method for each batch: `x, y = Choice([Mixup(0.2, 10), CutMix(1.0, 10)])(x, y)`.
 
     Args:
-        methods: augmentations; on the command line their names with commas, each with its α (mixup:0.2) or the run's;
-            there by default mixup,cutmix.
-            They must smooth labels alike, and so does what a batch that is not changed has for labels.
+        methods: augmentations (required; on the command line names with commas, by default mixup,cutmix, each with its
+            α, as in mixup:0.2, or the run's). They must smooth labels alike, and so does what a batch that is not
+            changed has for labels.
         probabilities: of the methods, with commas; by default equal.
         probability: that a batch is changed at all.
         generator: random number generator; by default PyTorch's global one.
