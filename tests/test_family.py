@@ -364,18 +364,18 @@ def test_fit_is_never_worse_than_temperature_scaling_after_the_rule(factor: floa
         found = float(F.binary_cross_entropy_with_logits(model(x), y))
         assert found <= tempered(net(x)) + 1e-12
         assert found <= tempered(Rescaled(net, rule=rule)(x)) + 1e-12
-        if model.centre != 1 and model.strength == 0:
+        if model.tempers_after and model.strength == 0:
             # No decision changes.
             assert torch.equal(model(x) > 0, net(x) > 0)
     # Both kinds are the better one somewhere.
-    assert (model.centre != 1) == (factor < 1)
+    assert model.tempers_after == (factor < 1)
 
 
-def test_a_centre_is_kept_with_the_model_and_goes_with_strength_and_temperature() -> None:
+def test_a_temperature_after_the_rule_is_kept_with_the_model() -> None:
     x, y = rare_labels(400, 0)
     net, rule = Confident(0.3), Rule(0.75, 0.75, x.mean(0), y.mean(0))
     model = Rescaled(net, rule=rule).fit(x, y, loss="logistic")
-    assert model.centre != 1
+    assert model.tempers_after
     again = Rescaled(net, rule=rule)
     again.load_state_dict(copy.deepcopy(model.state_dict()))
     torch.testing.assert_close(again(x), model(x))
@@ -387,10 +387,66 @@ def test_a_centre_is_kept_with_the_model_and_goes_with_strength_and_temperature(
     torch.testing.assert_close(twice(x), model(x))
     # A point that somebody sets is one of the family itself.
     model.strength, model.temperature = 1.0, None
-    assert model.centre == 1
+    assert not model.tempers_after
     torch.testing.assert_close(model(x), Rescaled(net, rule=rule)(x))
     before = copy.deepcopy(twice)
     with pytest.raises(ValueError, match="logistic takes targets"):
         twice.fit(x, 3 * y, loss="logistic")
     torch.testing.assert_close(twice(x), before(x))
-    assert twice.centre == before.centre
+    assert twice.tempers_after
+
+
+def test_few_samples_that_are_all_right_do_not_make_the_fit_worse_than_nothing() -> None:
+    """At κ = 0 no temperature is determined, and none at all may be better than any elsewhere."""
+    kept = 0
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(60, 5, generator=generator, dtype=torch.float64) + 0.5
+        weight = 3 * torch.randn(5, 3, generator=generator, dtype=torch.float64)
+        y = (x @ weight).argmax(1)
+        net = nn.Linear(5, 3, bias=False).double()
+        net.weight.data = weight.T.contiguous()
+        rule = Rule(0.75, 0.75, x.mean(0), F.one_hot(y, 3).double().mean(0))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            model = Rescaled(net, rule=rule).fit(x, y)
+        found, plain = (F.cross_entropy(f(x), y).item() for f in (model, net))
+        assert found <= min(plain, F.cross_entropy(Rescaled(net, rule=rule)(x), y).item()) + 1e-12
+        assert found == pytest.approx(model.fitted.mean_loss, rel=1e-9)
+        kept += found == plain
+    assert kept > 0
+
+
+def test_a_label_that_is_always_right_shares_the_temperature_of_the_others() -> None:
+    x, y = rare_labels(400, 0)
+    y[:, 0] = (x[:, 0] > -0.8).double()
+    net, rule = Confident(0.3), Rule(0.75, 0.75, x.mean(0), y.mean(0))
+    each, one = (Rescaled(net, rule=rule) for _ in range(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        each.fit(x, y, loss="logistic", per_output=True)
+        one.fit(x, y, loss="logistic")
+    assert each.fitted.mean_loss <= one.fitted.mean_loss + 1e-12
+    torch.testing.assert_close(F.binary_cross_entropy_with_logits(each(x), y).item() * 2, each.fitted.mean_loss)
+
+
+def test_the_rule_comes_back_from_a_file_whole() -> None:
+    x, y = rare_labels(400, 0)
+    net, rule = Confident(0.3), Rule(0.75, 0.75, x.mean(0), y.mean(0))
+    model = Rescaled(net, rule=rule).fit(x, y, loss="logistic")
+    assert model.tempers_after
+    again = Rescaled(net, rule=Rule(0.9, 0.9, 0 * x.mean(0), 0 * y.mean(0)))
+    again.load_state_dict(model.state_dict())
+    torch.testing.assert_close(again(x), model(x))
+    assert again.fit(x, y, loss="logistic").fitted == model.fitted
+    again.strength, again.temperature = 1.0, None
+    torch.testing.assert_close(again(x), Rescaled(net, rule=rule)(x))
+
+
+def test_one_logit_with_a_mean_of_no_dimension() -> None:
+    x, y = rare_labels(400, 0)
+    net = nn.Sequential(Confident(0.3), nn.Flatten(0))
+    net.forward = lambda x: net[0](x)[:, 1]  # type: ignore[method-assign]
+    model = Rescaled(net, rule=Rule(0.75, 0.75, x.mean(0), y[:, 1].mean()))
+    model.fit(x, y[:, 1], loss="logistic")
+    assert F.binary_cross_entropy_with_logits(model(x), y[:, 1]).item() == pytest.approx(model.fitted.mean_loss)

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from mixreg.data import DataError, Split, load
-from mixreg.data.arrays import load_npz
+from mixreg.data.archives import load_npz
 from mixreg.data.formats import cifar_binary, cifar_npm, idx, in_canonical_order, parquet
 
 

@@ -9,7 +9,9 @@ from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from torch.func import grad, hessian, jvp, vmap
 from torch.nn.functional import conv2d
 
+from mixreg.models.lenet import LeNet
 from mixreg.models.narrow_convolution import NarrowConvolution, narrow_convolution
+from mixreg.models.pooled_convolution import PooledConvolution
 
 
 def problem(channels: int = 6, side: tuple[int, int] = (7, 6), n: int = 3) -> tuple[Tensor, Tensor, Tensor]:
@@ -98,3 +100,36 @@ def test_half_precision_outside_and_inside() -> None:
     with torch.autocast("cpu", dtype=torch.float16):
         plain(x).float().sum().backward()
     torch.testing.assert_close(layer.weight.grad, plain.weight.grad)
+
+
+def test_gradients_of_many_directions_at_once() -> None:
+    x, weight, bias = problem()
+    x.requires_grad_()
+    directions = torch.randn(3, *conv2d(x, weight, bias).shape, dtype=torch.float64)
+    ours, theirs = (
+        torch.autograd.grad(f(x, weight, bias), x, directions, is_grads_batched=True)[0]
+        for f in (narrow_convolution, conv2d)
+    )
+    torch.testing.assert_close(ours, theirs)
+    y = narrow_convolution(x, weight, bias)
+    mapped = vmap(lambda direction: torch.autograd.grad(y, x, direction, retain_graph=True)[0])(directions)
+    torch.testing.assert_close(mapped, theirs)
+    net = LeNet().double()
+    inputs = torch.rand(2, 3, 32, 32, dtype=torch.float64).contiguous(memory_format=torch.channels_last)
+    together, apart = (torch.autograd.functional.jacobian(net, inputs, vectorize=is_fast) for is_fast in (True, False))
+    torch.testing.assert_close(together, apart)
+
+
+@pytest.mark.parametrize("layer", [NarrowConvolution, PooledConvolution])
+@pytest.mark.parametrize("changed", [{"stride": (2, 2)}, {"padding": (1, 1)}, {"dilation": (2, 2)}, {"bias": None}])
+def test_a_layer_that_was_changed_since_is_what_pytorch_makes_of_it(layer: type, changed: dict) -> None:
+    own, plain = layer(6, 4, 3), torch.nn.Conv2d(6, 4, 3)
+    plain.load_state_dict(own.state_dict())
+    for name, value in changed.items():
+        for each in (own, plain):
+            setattr(each, name, value)
+    x = torch.rand(2, 6, 12, 12).contiguous(memory_format=torch.channels_last)
+    expected = plain(x)
+    if layer is PooledConvolution:
+        expected = torch.nn.functional.max_pool2d(expected, 2)
+    torch.testing.assert_close(own(x), expected)

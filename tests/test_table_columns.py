@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 from mixreg.commands.main import main
 from mixreg.data import DataError, load
@@ -80,14 +81,36 @@ def test_arrays_are_held_to_it_too(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="x_train, column 1 varies"):
         load(str(tmp_path / "x.npz"))
     np.savez(tmp_path / "both.npz", x=x, y=np.arange(30) % 2, x_train=x, y_train=np.arange(30) % 2)
-    with pytest.raises(DataError, match="holds x and y beside x_train and y_train"):
+    with pytest.raises(DataError, match="holds two kinds of training data: x, y, x_train, y_train"):
         load(str(tmp_path / "both.npz"))
+    np.savez(tmp_path / "deep.npz", x=1e10 + x.reshape(-1, 2, 3), y=np.arange(10) % 2)
+    with pytest.raises(DataError, match="x_train, column 0 varies"):
+        load(str(tmp_path / "deep.npz"))
 
 
 def test_one_class_alone_is_refused(tmp_path: Path) -> None:
     rows = [f"{x:.3f},1" for x in numbers(20)]
-    with pytest.raises(DataError, match="one class alone, '1'"):
-        load(str(written(tmp_path / "one.csv", "x,label", rows)))
+    table = written(tmp_path / "one.csv", "x,label", rows)
+    assert "all training labels are '1'" in refused("train", "--data", table, "--out", tmp_path / "run")
+    np.savez(tmp_path / "one.npz", x=numbers(20).reshape(-1, 2), y=np.zeros(10, int))
+    assert "all training labels are 0" in refused("train", "--data", tmp_path / "one.npz", "--out", tmp_path / "run")
+    for part in ("train", "test"):
+        picture = tmp_path / "folder" / part / "cat" / "1.png"
+        picture.parent.mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(picture)
+    assert "all training labels are 'cat'" in refused("train", "--data", tmp_path / "folder", "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_class_alone_may_be_judged(tmp_path: Path) -> None:
+    x = numbers(120).reshape(-1, 2)
+    rows = [f"{a:.3f},{b:.3f},{int(a > 0)}" for a, b in x]
+    data = written(tmp_path / "d.csv", "a,b,label", rows)
+    run("train", "--data", data, "--epochs", 1, "--out", tmp_path / "run")
+    some = written(tmp_path / "some.csv", "a,b,label", [row for row in rows if row.endswith(",1")])
+    run("evaluate", tmp_path / "run", "--data", some)
+    np.savez(tmp_path / "some.npz", x=x[:30], y=np.zeros(30, int))
+    run("evaluate", tmp_path / "run", "--data", tmp_path / "some.npz")
 
 
 def test_targets_by_name(tmp_path: Path) -> None:
@@ -137,6 +160,9 @@ def test_an_export_does_not_overwrite_its_run(trained: Path) -> None:
     before = model.read_bytes()
     assert "is a file of the run" in refused("export", trained / "run", "--rule", "plain", "--out", model)
     assert model.read_bytes() == before
+    config = trained / "run" / "config.json"
+    said = refused("predict", trained / "run", trained / "d.csv", "--out", config)
+    assert "is a file of the run" in said
 
 
 def test_probabilities_of_numbers_are_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -157,7 +183,8 @@ def test_columns_of_a_parquet_file_that_nobody_needs_may_hold_anything(trained: 
         rows = list(csv.DictReader(file))
     columns = {name: [float(row[name]) for row in rows] for name in ("a", "b")}
     when = pa.array([18_000] * len(rows), pa.date32())
-    table = pa.table(columns | {"when": when, "hole": pa.array([None] * len(rows), pa.float64())})
+    odd = {"when": when, "hole": pa.array([None] * len(rows), pa.float64()), "lists": [[1]] * len(rows)}
+    table = pa.table(columns | odd)
     pq.write_table(table, tmp_path / "d.parquet")
     run("predict", trained / "run", tmp_path / "d.parquet", "--out", tmp_path / "p.csv")
     run("predict", trained / "run", trained / "d.csv", "--out", tmp_path / "q.csv")

@@ -240,7 +240,8 @@ class MixupCallback(TrainerCallback):
             placed = placed_beside(state.best_model_checkpoint)
             if placed is not None:
                 names = self._mixing.entries[:2]
-                self._rescaling = Rescaling(given["model"], placed.rule, *names, placed.strength, placed.temperature)
+                place = placed.strength, placed.temperature, placed.is_after
+                self._rescaling = Rescaling(given["model"], placed.rule, names[0], names[1], *place)
 
     def _remove_hooks(self) -> None:
         for hook in self._hooks:

@@ -188,7 +188,7 @@ class KeptMethod:
         temperature = None if fitted.loss == "squared_error" else as_temperature(fitted.temperature)
         if isinstance(temperature, Tensor):
             temperature = temperature.to(weight)
-        return Ruled(module, rule.about(fitted.centre), inputs, targets, fitted.strength, temperature)
+        return Ruled(module, rule, inputs, targets, fitted.strength, temperature, fitted.is_after)
 
     def network_with_rule(self, net: nn.Module, training: Iterable[tuple[Any, Any]] | None = None) -> RuleFamily:
         """The network with the rule, as held-out data placed it, to be used by itself.

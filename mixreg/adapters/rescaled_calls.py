@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from mixreg._autodiff.network import without_rules
 from mixreg.adapters.embeddings import EMBEDDED, MASK, TOKENS, by_name, embedded, logits_of
 from mixreg.adapters.token_moments import at_length
+from mixreg.prediction.family import tempered
 from mixreg.prediction.rescaled import Rescaled
 from mixreg.prediction.rule import Rule, Share
 from mixreg.theory.modified import shrink, stretch
@@ -44,11 +45,12 @@ def stretched_outputs(u: Tensor, mean: Tensor, share: Share) -> Tensor:
 
 @dataclass(frozen=True)
 class PlacedRule:
-    """A rule at a point of its family (`mixreg.prediction.family`): strength κ and temperature T."""
+    """A rule at a point of its family (`mixreg.prediction.family`): κ, T, and whether T comes after."""
 
     rule: Rule
     strength: float = 1.0
     temperature: float | Tensor | None = None
+    is_after: bool = False
 
     def shrunk(self, model: nn.Module, input_name: str, named: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call, by their names, with its input shrunk."""
@@ -68,8 +70,11 @@ class PlacedRule:
 
     def stretched(self, logits: Tensor) -> Tensor:
         """Predicted logits, of those of shrunk inputs."""
-        own = 1 - self.strength * (1 - self.rule.y_share) if self.temperature is None else self.temperature
-        return stretched_outputs(logits, self.rule.y_mean, own)
+        own = 1 - self.strength * (1 - self.rule.y_share)
+        if self.temperature is None or self.is_after:
+            found = stretched_outputs(logits, self.rule.y_mean, own)
+            return found if self.temperature is None else tempered(found, self.temperature)
+        return stretched_outputs(logits, self.rule.y_mean, self.temperature)
 
 
 class _Logits(nn.Module):
@@ -102,7 +107,11 @@ class RescaledText(Rescaled):
 
     def forward(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """pred; x: input_ids n × T, or a batch of the model's arguments; the mask and others by name."""
-        return stretched_outputs(self.outputs_on_shrunk(x, *args, **kwargs), self.y_mean, self.current_temperature())
+        return self.stretched(self.outputs_on_shrunk(x, *args, **kwargs))
+
+    def stretched_by(self, u: Tensor, temperature: Share) -> Tensor:
+        """Outputs stretched from m_y, of texts of any length."""
+        return stretched_outputs(u, self.y_mean, temperature)
 
     def outputs_on_shrunk(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """f on shrunk embeddings; arguments as of a call."""
@@ -116,10 +125,14 @@ class RescaledText(Rescaled):
 
 def rescaled_network(model: nn.Module, input_name: str, placed: PlacedRule) -> Rescaled:
     """The model with its rule as a network of its own, which returns logits."""
+    rule, strength, temperature = placed.rule, placed.strength, placed.temperature
+    network: Rescaled
     if input_name == TOKENS:
-        return RescaledText(model, placed.rule, placed.strength, placed.temperature)
-    net = _Logits(model, input_name)
-    return Rescaled(net, rule=placed.rule, strength=placed.strength, temperature=placed.temperature)
+        network = RescaledText(model, rule, strength, temperature)
+    else:
+        network = Rescaled(_Logits(model, input_name), rule=rule, strength=strength, temperature=temperature)
+    network.tempers_after = placed.is_after
+    return network
 
 
 class Pairs:

@@ -41,6 +41,7 @@ class Rescaling:
         input_name: what its input is called; by default as the model says.
         label_name: what labels are called, of which it gives a loss.
         strength, temperature: of the rule's family, κ and T, as of `mixreg.Rescaled`.
+        is_after: whether the temperature is one after the rule (`mixreg.prediction.tempering`).
     """
 
     def __init__(
@@ -51,11 +52,12 @@ class Rescaling:
         label_name: str = "labels",
         strength: float = 1.0,
         temperature: float | Tensor | None = None,
+        is_after: bool = False,
     ) -> None:
         self.model, self._rule = model, rule
         self.input_name, self.label_name = input_name or main_input(model), label_name
         self.strength, self.temperature = strength, temperature
-        self.centre: float | tuple[float, ...] = 1.0
+        self.is_after = is_after
         for earlier in hook_owners(model, Rescaling):
             earlier.remove()
         before = model.register_forward_pre_hook(self._before, with_kwargs=True)
@@ -73,7 +75,7 @@ class Rescaling:
     def placed(self) -> PlacedRule | None:
         """The rule of now with strength and temperature, if there is one."""
         rule = self._rule if isinstance(self._rule, Rule) else self._rule()
-        return None if rule is None else PlacedRule(rule.about(self.centre), self.strength, self.temperature)
+        return None if rule is None else PlacedRule(rule, self.strength, self.temperature, self.is_after)
 
     def _require_placed(self) -> PlacedRule:
         placed = self.placed
@@ -96,16 +98,30 @@ class Rescaling:
             raise TypeError("held-out data is gone through several times: give a loader or a list, not an iterator")
         if self._require_placed().rule.y_mean.ndim > 1:
             raise ValueError("the rule for labels of tokens has a share for every position, and cannot be fitted")
-        before = self.strength, self.temperature, self.centre
-        self.strength, self.temperature, self.centre = 1.0, None, 1.0
-        try:
-            network = self.rescaled_model()
-            network.fit(Pairs(loader, self.input_name, self.label_name), loss=loss)
-        except BaseException:
-            self.strength, self.temperature, self.centre = before
-            raise
-        self.strength, self.temperature, self.centre = network.strength, network.temperature, network.centre
+        network = self.rescaled_model()
+        network.strength, network.temperature = 1.0, None
+        network.fit(Pairs(loader, self.input_name, self.label_name), loss=loss)
+        self.strength, self.temperature = network.strength, network.temperature
+        self.is_after = network.tempers_after
         return network
+
+    @property
+    def strength(self) -> float:
+        """κ; whoever sets it, or T, has a temperature about m_y again."""
+        return self._strength
+
+    @strength.setter
+    def strength(self, strength: float) -> None:
+        self._strength, self.is_after = strength, False
+
+    @property
+    def temperature(self) -> float | Tensor | None:
+        """T, or None for that of the strength."""
+        return self._temperature
+
+    @temperature.setter
+    def temperature(self, temperature: float | Tensor | None) -> None:
+        self._temperature, self.is_after = temperature, False
 
     def save(self, folder: str | Path) -> None:
         """Write the rule, its strength and its temperature into a model's folder, for `rescale_from`."""
@@ -117,6 +133,8 @@ class Rescaling:
         tensors["strength"] = torch.tensor(self.strength, dtype=torch.float64)
         if self.temperature is not None:
             tensors["temperature"] = torch.as_tensor(self.temperature, dtype=torch.float64).cpu()
+        if self.is_after:
+            tensors["is_after"] = torch.tensor(1.0, dtype=torch.float64)
         write_bytes(Path(folder) / RULE, save(tensors))
 
     def _before(self, model: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -172,7 +190,7 @@ def rescale_from(
         What `remove()` takes off again.
     """
     placed = _read(Path(folder) / RULE)
-    return Rescaling(model, placed.rule, input_name, label_name, placed.strength, placed.temperature)
+    return Rescaling(model, placed.rule, input_name, label_name, placed.strength, placed.temperature, placed.is_after)
 
 
 def placed_beside(folder: str | Path | None) -> PlacedRule | None:
@@ -193,4 +211,4 @@ def _read(path: Path) -> PlacedRule:
         strength, found = float(tensors.get("strength", torch.tensor(1.0))), tensors.get("temperature")
     except (OSError, SafetensorError, KeyError, RuntimeError) as error:
         raise ValueError(f"{path} does not hold the rule of a Mixup run: {error}") from error
-    return PlacedRule(rule, strength, found if found is None or found.ndim else float(found))
+    return PlacedRule(rule, strength, found if found is None or found.ndim else float(found), "is_after" in tensors)

@@ -11,6 +11,7 @@ from torch import nn
 from mixreg._autodiff.network import rules_apply
 from mixreg.adapters.batches import Key, Keys, replaced, several, stretched
 from mixreg.prediction.calls import first_parameter, input_among
+from mixreg.prediction.family import tempered
 from mixreg.prediction.rule import Rule, Share
 
 
@@ -25,6 +26,7 @@ class Ruled:
         inputs: what a batch calls its inputs.
         y_means: of several targets, in their structure; by default the rule's one.
         strength, temperature: where in the rule's family, see `mixreg.prediction.family`.
+        is_after: whether the temperature is one after the rule (`mixreg.prediction.tempering`).
 
     Attributes:
         calls: how often the module was called.
@@ -38,11 +40,14 @@ class Ruled:
         y_means: Any = None,
         strength: float = 1.0,
         temperature: Share | None = None,
+        is_after: bool = False,
     ) -> None:
-        self.temperature = rule.y_share if temperature is None else temperature
+        own = rule.y_share
         if strength != 1:
-            self.temperature = 1 - strength * (1 - rule.y_share) if temperature is None else temperature
+            own = 1 - strength * (1 - rule.y_share)
             rule = replace(rule, x_share=1 - strength * (1 - rule.x_share))
+        self.temperature = own if temperature is None or is_after else temperature
+        self.after = temperature if is_after else None
         self.module, self.rule, self.inputs, self.calls = module, rule, inputs, 0
         self.y_means = rule.y_mean if y_means is None else y_means
         self._is_inside = False
@@ -59,7 +64,9 @@ class Ruled:
         self._is_inside = True
         try:
             args, kwargs = self._shrunk(args, kwargs)
-            return stretched(self._forward(*args, **kwargs), self.y_means, self.temperature)
+            found = stretched(self._forward(*args, **kwargs), self.y_means, self.temperature)
+            # Of several targets nothing is fitted.
+            return found if self.after is None else tempered(found, self.after)
         finally:
             self._is_inside = False
 

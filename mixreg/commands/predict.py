@@ -59,6 +59,8 @@ def predict(
     require_device(device)
     if out is not None and any(path.resolve() == out.resolve() for path in files):
         raise click.UsageError(f"--out {out} is one of the files to read.")
+    if out is not None and out.exists() and out.resolve().parent == run.resolve():
+        raise click.UsageError(f"--out {out} is a file of the run: write it somewhere else.")
     keep_freed_memory()
     kind = "csv" if out is None else format_of(out)
     finished = open_run(run, rule, held_out, model, method, device)

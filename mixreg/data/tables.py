@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,10 +33,10 @@ USUAL_TARGETS = ("label", "labels", "class", "target", "y")
 CHUNK = 10_000
 
 
-def chunks_of(path: Path, rows: int = CHUNK) -> Iterator[Columns]:
-    """The columns of a file, some rows at a time; every chunk has all of them."""
+def chunks_of(path: Path, rows: int = CHUNK, wanted: Sequence[str] = ()) -> Iterator[Columns]:
+    """The columns of a file, some rows at a time; every chunk has all of them, or at least those that are wanted."""
     if path.suffix.lower() == ".parquet":
-        yield from _parquet_chunks(path, rows)
+        yield from _parquet_chunks(path, rows, wanted)
     else:
         yield from _csv_chunks(path, rows)
 
@@ -70,7 +71,10 @@ def _names(numbers: np.ndarray) -> list[str]:
     """Numbers as names of classes, with all their digits: whole ones without a fraction."""
     if numbers.dtype.kind in "iub":
         return [str(int(number)) for number in numbers]
-    return [str(int(number)) if number == int(number) else repr(float(number)) for number in numbers.tolist()]
+    return [
+        str(int(number)) if math.isfinite(number) and number == int(number) else repr(float(number))
+        for number in numbers.tolist()
+    ]
 
 
 def _whole_names(texts: np.ndarray) -> list[str]:
@@ -116,7 +120,7 @@ def _columns(names: list[str], lines: list[list[str]]) -> Columns:
     }
 
 
-def _parquet_chunks(path: Path, rows: int) -> Iterator[Columns]:
+def _parquet_chunks(path: Path, rows: int, wanted: Sequence[str]) -> Iterator[Columns]:
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
@@ -124,7 +128,9 @@ def _parquet_chunks(path: Path, rows: int) -> Iterator[Columns]:
     with naming(path), pq.ParquetFile(path) as file:
         groups = (file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups))
         require_bounded(path, sum(groups), path.stat().st_size)
-        for batch in file.iter_batches(rows_at_once(file, rows)):
+        # Others may be of kinds that are no columns of numbers or text.
+        some = list(wanted) if wanted and set(wanted) <= set(file.schema_arrow.names) else None
+        for batch in file.iter_batches(rows_at_once(file, rows), columns=some):
             # What pandas keeps of a frame's index is no feature.
             kept = (batch.schema.pandas_metadata or {}).get("index_columns", [])
             names = [name for name in batch.schema.names if name not in kept]

@@ -103,7 +103,7 @@ def _pictures(paths: Sequence[Path], shape: tuple[int, ...], is_images: bool) ->
 
 def _table(path: Path, shape: tuple[int, ...], features: Sequence[str]) -> Iterator[Part]:
     row = 0
-    for columns in chunks_of(path, ROWS):
+    for columns in chunks_of(path, ROWS, features):
         # A network of plain features takes all columns in order.
         x = matrix(columns, features or list(columns), str(path))
         if x.shape[1:] != shape:

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from mixreg._support.tasks import CLASSES
 from mixreg.calibration import fit_temperature
 from mixreg.calibration.selective import area_under_risk_coverage
-from mixreg.data.arrays import DataError, read_npz
+from mixreg.data.archives import read_npz
+from mixreg.data.errors import DataError
 from mixreg.prediction.family import RuleFamily
 from mixreg.theory.modified import stretch
 from mixreg.theory.theta import scalar_forms

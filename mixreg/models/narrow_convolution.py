@@ -40,8 +40,11 @@ class _NarrowConvolution(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         of_x = of_weight = of_bias = None
         if ctx.needs_input_grad[0]:
-            first = conv_transpose2d(of_y.contiguous(), weight.contiguous())
-            of_x = first.contiguous(memory_format=torch.channels_last)
+            # Many gradients at once (`is_grads_batched`, or under vmap) have no memory format that one could ask for.
+            wrapped = torch._C._functorch
+            is_batched = wrapped.is_legacy_batchedtensor(of_y) or wrapped.is_functorch_wrapped_tensor(of_y)
+            first = conv_transpose2d(of_y if is_batched else of_y.contiguous(), weight.contiguous())
+            of_x = first if is_batched else first.contiguous(memory_format=torch.channels_last)
         if ctx.needs_input_grad[1]:
             of_weight = conv2d_weight(x, weight.shape, of_y)
         if ctx.needs_input_grad[2]:
@@ -82,5 +85,12 @@ class NarrowConvolution(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """n × o × height′ × width′."""
-        assert self.bias is not None
+        if self.bias is None or not is_plain_layer(self):
+            return super().forward(x)
         return narrow_convolution(x, self.weight, self.bias)
+
+
+def is_plain_layer(layer: nn.Conv2d) -> bool:
+    """Whether a convolution is still what it was made as: somebody may have set its stride or padding since."""
+    settings = layer.stride, layer.dilation, layer.padding, layer.groups, layer.padding_mode
+    return settings == ((1, 1), (1, 1), (0, 0), 1, "zeros")

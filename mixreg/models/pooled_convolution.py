@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.autograd.forward_ad import unpack_dual
 from torch.nn.functional import conv2d, max_pool2d, pad
 
+from mixreg.models.narrow_convolution import is_plain_layer
+
 
 class _LargestOfFour(torch.autograd.Function):
     """The largest of the four quarters of the channels; the gradient goes to it, to the first in a tie.
@@ -99,4 +101,6 @@ class PooledConvolution(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """n × o × ⌊height′ / 2⌋ × ⌊width′ / 2⌋, where height′ × width′ is the convolution's own."""
+        if not is_plain_layer(self):
+            return max_pool2d(super().forward(x), 2)
         return pooled_convolution(x, self.weight, self.bias)

@@ -10,7 +10,7 @@
 | both                  | 1 | fitted        |
 
 Where no temperature is given it is that of the strength, 1 − κ (1 − t̄). `fit` finds both on held-out data, and may
-find that m_y is better replaced by a multiple ρ m_y of it (`mixreg.prediction.tempering`).
+find that T is better one after the rule (`mixreg.prediction.tempering`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from mixreg.prediction.rule import Share
+from mixreg.theory.modified import stretch
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,9 +45,8 @@ class RuleFamily(nn.Module):
     y_share_map: Tensor
     output_temperature: Tensor | None
     fitted: FamilyFit | None
-    # m_y, where `y_mean` is a multiple of it. (Not all pickled objects have them.)
-    _own_y_mean: Tensor | None = None
-    _centre: float | tuple[float, ...] = 1.0
+    # Whether T comes after the rule, which `fit` may find; whoever sets κ or T has it about m_y again.
+    tempers_after: bool = False
     # Of the rule at strength 1; None where it is a map.
     _x_share: float | None
     _y_share: float | None
@@ -57,7 +57,7 @@ class RuleFamily(nn.Module):
         """Begin at a point of the family, when the rule is there."""
         # One for every output; kept with the numbers of the rule.
         self.register_buffer("output_temperature", None, persistent=False)
-        self.fitted, self._own_y_mean, self._centre = None, None, 1.0
+        self.fitted = None
         self.strength, self.temperature = strength, temperature
 
     def place(self, fit: FamilyFit) -> None:
@@ -65,34 +65,35 @@ class RuleFamily(nn.Module):
         from mixreg.prediction.family_fit import as_temperature
 
         self.strength = fit.strength
-        self.temperature = None if fit.loss == "squared_error" else as_temperature(fit.temperature)
-        self.centre = fit.centre
+        found = as_temperature(fit.temperature)
+        each = found.reshape(self.y_mean.shape) if isinstance(found, Tensor) and found.numel() > 1 else found
+        self.temperature = None if fit.loss == "squared_error" else each
+        self.tempers_after = fit.is_after
 
-    @property
-    def centre(self) -> float | tuple[float, ...]:
-        """ρ: outputs are scaled about ρ m_y; whoever sets strength or temperature sets it to 1."""
-        return self._centre
+    def stretched(self, u: Tensor) -> Tensor:
+        """The prediction, of what the network makes of shrunk inputs."""
+        if not self.tempers_after:
+            return self.stretched_by(u, self.current_temperature())
+        assert self.temperature is not None
+        return tempered(self.stretched_by(u, self._own_temperature()), self.temperature)
 
-    @centre.setter
-    def centre(self, centre: float | tuple[float, ...]) -> None:
-        if self._own_y_mean is not None:
-            self.y_mean.copy_(self._own_y_mean)
-        self._own_y_mean, self._centre = None, centre
-        if centre != 1:
-            self._own_y_mean = self.y_mean.clone()
-            self.y_mean.mul_(
-                torch.tensor(centre).to(self.y_mean).reshape(-1 if isinstance(centre, float) else self.y_mean.shape)
-            )
+    def stretched_by(self, u: Tensor, temperature: Share) -> Tensor:
+        """Outputs stretched from m_y."""
+        return stretch(u, self.y_mean, temperature)
+
+    def _own_temperature(self) -> Share:
+        return 1 - self._strength * (1 - self.y_share)
 
     def outputs_on_shrunk(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """f on shrunk inputs, before its outputs are stretched; arguments as of a call."""
         raise NotImplementedError(f"{type(self).__name__} has no rule for inputs")
 
     def current_temperature(self) -> float | Tensor:
-        """T: what was given or fitted, or that of the strength."""
-        if self.output_temperature is not None:
-            return self.output_temperature
-        return 1 - self._strength * (1 - self.y_share) if self._temperature is None else self._temperature
+        """What outputs are divided by in all: the temperature that was given or fitted, or that of the strength."""
+        given = self.temperature
+        if given is None:
+            return self._own_temperature()
+        return self._own_temperature() * given if self.tempers_after else given
 
     @property
     def y_share(self) -> Share:
@@ -115,7 +116,7 @@ class RuleFamily(nn.Module):
         value = float(strength)
         if not 0 <= value <= self.largest_strength:
             raise ValueError(f"strength must lie between 0 and {self.largest_strength:g}, got {strength!r}")
-        self._strength, self.centre = value, 1.0
+        self._strength, self.tempers_after = value, False
 
     @property
     def largest_strength(self) -> float:
@@ -134,7 +135,7 @@ class RuleFamily(nn.Module):
 
     @temperature.setter
     def temperature(self, temperature: float | Tensor | None) -> None:
-        self.centre = 1.0
+        self.tempers_after = False
         if isinstance(temperature, Tensor) and temperature.numel() > 1:
             if temperature.shape != self.y_mean.shape:
                 given = tuple(temperature.shape)
@@ -184,6 +185,11 @@ class RuleFamily(nn.Module):
 
         refresh_statistics(self, loader)
         return self
+
+
+def tempered(u: Tensor, temperature: float | Tensor) -> Tensor:
+    """u / T, in the dtype of u; one T is a number, exact in every dtype."""
+    return u / (temperature.to(u.device, u.dtype) if isinstance(temperature, Tensor) else temperature)
 
 
 def _smallest(share: Share) -> float:

@@ -41,7 +41,7 @@ class FamilyFit:
         gain: of the best point over the better one of κ = 0 and κ = 1, each with its best temperature.
         gain_error: the standard error of this mean.
         note: why a named point is used in place of the best, if one is.
-        centre: ρ, where outputs are scaled about ρ m_y (`mixreg.prediction.tempering`): one, or one for every output.
+        is_after: whether the temperature is one after the rule (`mixreg.prediction.tempering`).
         mean_loss: on the held-out data, of what is used; None in files of earlier versions.
     """
 
@@ -54,7 +54,7 @@ class FamilyFit:
     gain: float
     gain_error: float
     note: str = ""
-    centre: float | tuple[float, ...] = 1.0
+    is_after: bool = False
     mean_loss: float | None = None
 
     def at(self, strength: float) -> Point:
@@ -93,8 +93,7 @@ class FamilyFit:
         """What `to_json` gave."""
         points = tuple(Point(k, _frozen(t), loss) for k, t, loss in content["points"])
         error = math.inf if content["gain_error"] is None else content["gain_error"]
-        numbers = {name: _frozen(content[name]) for name in ("temperature", "centre") if name in content}
-        return cls(**content | numbers | {"points": points, "gain_error": error})
+        return cls(**content | {"points": points, "temperature": _frozen(content["temperature"]), "gain_error": error})
 
 
 def _frozen(temperature: float | Iterable[float]) -> float | tuple[float, ...]:

@@ -14,7 +14,8 @@ rescaled network is, whichever has the lower loss, and a warning says so.
 standard error, the data cannot tell the optimum from that point, which is simpler: it is used, and a warning says so.
 
 **A temperature after the rule.** The family scales outputs about m_y, temperature scaling as anybody does it about 0.
-At κ = 0 and κ = 1 both are looked at (`mixreg.prediction.tempering`); one about 0 that is better than all else is used.
+At κ = 0 and κ = 1 both are looked at (`mixreg.prediction.tempering`), and so are no temperature, and one for all
+outputs where every output may have its own: what is better than all else is used.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from mixreg.calibration.temperature import LARGEST, minimising_scales
 from mixreg.prediction.family_fit import FamilyFit, Point
 from mixreg.prediction.held_out import SCALED_LOSSES, HeldOut, batches_of, outputs_of
 from mixreg.prediction.least import least_between
-from mixreg.prediction.tempering import Looked, after_the_rule, is_better, is_determined
+from mixreg.prediction.tempering import Looked, is_better, is_determined, named_points
 
 if TYPE_CHECKING:
     from mixreg.prediction.family import RuleFamily
@@ -57,15 +58,15 @@ def fit_family(
         raise ValueError(f"unknown loss {loss!r}; a family is fitted with {', '.join(SCALED_LOSSES)}")
     if per_output and loss != "logistic":
         raise ValueError(f"a temperature for every output belongs to several labels (logistic), not to {loss}")
-    before = model.strength, model.temperature, model.centre
+    before = model.strength, model.temperature, model.tempers_after
     total: Callable[[Tensor], Tensor] = sum_over_processes if across_processes else Tensor.clone
     # What was looked at; and in the two named points a temperature after the rule, and none.
     found: dict[float, Looked] = {}
     afterwards: list[Looked] = []
     untempered: dict[float, Looked] = {}
 
-    def fit(held: HeldOut, centre: Tensor) -> tuple[float | tuple[float, ...], Tensor]:
-        return best_temperature(held, centre, loss, per_output, total=total)
+    def fit(held: HeldOut, centre: Tensor, each: bool) -> tuple[float | tuple[float, ...], Tensor]:
+        return best_temperature(held, centre, loss, each, total=total)
 
     def mean(losses: Tensor) -> Tensor:
         return _mean(losses, total)
@@ -80,8 +81,7 @@ def fit_family(
             found[strength] = Looked(Point(strength, temperature, float(mean(losses))), losses)
             if strength in (0.0, 1.0) and loss != "squared_error":
                 own = _own_temperature(model, strength)
-                after = after_the_rule(held, model.y_mean, strength, own, fit, mean)
-                afterwards.extend([after] if after else [])
+                afterwards.extend(named_points(held, model.y_mean, strength, own, fit, per_output, mean))
                 _, losses = best_temperature(held, model.y_mean, loss, fixed=own, total=total)
                 untempered[strength] = Looked(Point(strength, own, float(mean(losses))), losses)
         return found[strength].point.loss
@@ -93,10 +93,10 @@ def fit_family(
         if _changes_inputs(model):
             least_between(look, (0.0, upper), TOLERANCE, PASSES - 2)
         chosen = _chosen(found, afterwards, untempered, loss, model.y_mean.numel(), total)
+        model.place(chosen)
     except BaseException:
-        model.strength, model.temperature, model.centre = before
+        model.strength, model.temperature, model.tempers_after = before
         raise
-    model.place(chosen)
     model.fitted = chosen
     if chosen.note:
         warnings.warn(chosen.note, stacklevel=3)
@@ -159,11 +159,6 @@ def _mean(losses: Tensor, total: Callable[[Tensor], Tensor]) -> Tensor:
     return value / count
 
 
-def _is_determined(looked: Looked) -> bool:
-    given = looked.point.temperature
-    return all(map(is_determined, given if isinstance(given, tuple) else (given,)))
-
-
 def _chosen(
     found: dict[float, Looked],
     afterwards: list[Looked],
@@ -175,10 +170,10 @@ def _chosen(
     def loss_of(looked: Looked) -> float:
         return looked.point.loss
 
-    determined = [looked for looked in found.values() if _is_determined(looked)]
+    determined = [looked for looked in found.values() if is_determined(looked)]
     best = min(determined or found.values(), key=loss_of)
     at_ends = [found[strength] for strength in (0.0, 1.0)]
-    named = min([looked for looked in at_ends if _is_determined(looked)] or at_ends, key=loss_of)
+    named = min([looked for looked in at_ends if is_determined(looked)] or at_ends, key=loss_of)
     gain, error, n = _gain(named.losses, best.losses, total)
     used, note = best, ""
     names = {0.0: "the plain network's", 1.0: "the rule's own"}
@@ -200,17 +195,16 @@ def _chosen(
             f"{int(n)} held-out samples cannot tell strength {best.point.strength:.2f} from {named.point.strength:g} "
             f"(their loss differs by {gain:.2g} ± {error:.2g}): {names[named.point.strength]} is used"
         )
-    after = min(afterwards, key=loss_of, default=used)
-    if is_better(after, used):
-        used = after
-        # What could not be told does not matter any more.
-        note = (
-            f"{note.rpartition(': ')[0]}: strength {used.point.strength:g} with a temperature is used" if note else ""
-        )
+    # Whoever would have done without all of this is not to be worse off.
+    simple = min([*afterwards, *untempered.values()], key=loss_of, default=used)
+    if is_better(simple, used):
+        used = simple
+        kind = "a temperature after the rule" if used.is_after else f"the temperature {used.point.temperature:g}"
+        note = f"{note.rpartition(': ')[0]}: strength {used.point.strength:g} with {kind} is used" if note else ""
     points = tuple(sorted(looked.point for looked in found.values()))
     strength, temperature, _ = used.point
     return FamilyFit(
-        strength, temperature, loss, int(n), outputs, points, gain, error, note, used.centre, used.point.loss
+        strength, temperature, loss, int(n), outputs, points, gain, error, note, used.is_after, used.point.loss
     )
 
 

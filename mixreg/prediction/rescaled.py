@@ -15,7 +15,6 @@ from mixreg.prediction.calls import first_parameter, input_among
 from mixreg.prediction.family import RuleFamily
 from mixreg.prediction.rule import Rule, require_output, shrink_tree
 from mixreg.theory.boxes import own_share
-from mixreg.theory.modified import stretch
 from mixreg.theory.moments import DataMoments
 from mixreg.theory.theta import scalar_forms
 
@@ -112,7 +111,7 @@ class Rescaled(RuleFamily):
 
     def forward(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """pred(x); x as the network takes it, first or by its name; further arguments reach it unchanged."""
-        return stretch(self.outputs_on_shrunk(x, *args, **kwargs), self.y_mean, self.current_temperature())
+        return self.stretched(self.outputs_on_shrunk(x, *args, **kwargs))
 
     def outputs_on_shrunk(self, x: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """f on shrunk inputs, before its outputs are stretched; arguments as of a call."""
@@ -155,26 +154,31 @@ class Rescaled(RuleFamily):
         self.strength = self._strength  # which may be too large now
 
     def get_extra_state(self) -> Tensor:
-        """α, shares, κ and T (NaN for none), as a tensor so that formats which hold only tensors can save them."""
+        """α, shares, κ and T (NaN for none), as a tensor so that formats which hold only tensors can save them.
+
+        A negative number behind them says that T comes after the rule.
+        """
         numbers = [self._alpha, self._y_share, self._x_share, self._strength]
         if self.output_temperature is None:
             numbers.append(self._temperature)
         else:
             numbers += self.output_temperature.flatten().tolist()
+        numbers += [-1.0] if self.tempers_after else []
         return torch.tensor([math.nan if n is None else n for n in numbers], dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take α, shares, κ and T from a `state_dict`, also from one that has no κ and T yet."""
         alpha, y_share, x_share, *family = state.tolist()
-        # The means are already those of the state.
-        self._own_y_mean, self._centre = None, 1.0
         self._y_share = None if math.isnan(y_share) else y_share
         strength, *temperatures = family or (1.0, math.nan)
+        is_after = len(temperatures) > 1 and temperatures[-1] < 0
+        temperatures = temperatures[:-1] if is_after else temperatures
         self._strength = strength
         if len(temperatures) == 1:
             self.temperature = None if math.isnan(temperatures[0]) else temperatures[0]
         else:
             self.temperature = torch.tensor(temperatures, dtype=torch.float64).reshape(self.y_mean.shape)
+        self.tempers_after = is_after
         self._x_share = None if math.isnan(x_share) else x_share
         # A map says nothing of the α it was made for, but to those who made it.
         self._alpha = None if math.isnan(alpha) or not self._is_made_for(self._x_share) else alpha

@@ -135,15 +135,6 @@ class Rule:
         mean = (1 - epsilon) * self.y_mean + epsilon * (1 / self.y_mean.shape[0] if towards is None else towards)
         return Rule(self.x_share, self.y_share, self.x_mean, mean)
 
-    def about(self, centre: float | Sequence[float]) -> Rule:
-        """The same rule, with a multiple of m_y for m_y (`mixreg.prediction.tempering`)."""
-        if centre == 1:
-            return self
-        factor = torch.as_tensor(centre).to(self.y_mean)
-        return Rule(
-            self.x_share, self.y_share, self.x_mean, self.y_mean * factor.reshape(factor.shape and self.y_mean.shape)
-        )
-
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Rule:
         """The same rule there, its means in `dtype`."""
         x_share, y_share = (

@@ -16,7 +16,16 @@ from mixreg._support.tasks import CLASSES, NUMBERS
 from mixreg.data import fingerprints
 from mixreg.data.arrays import Dataset, Split
 from mixreg.theory.moments import DataMoments
-from mixreg.training.batches import Batch, Pixels, Preparation, count_steps, noisy_labels, own_rows, split_holdout
+from mixreg.training.batches import (
+    Batch,
+    Pixels,
+    Preparation,
+    count_steps,
+    noisy_labels,
+    own_rows,
+    require_two_classes,
+    split_holdout,
+)
 from mixreg.training.config import UNWEIGHTED, Config
 from mixreg.training.targets import Scaling, Targets
 
@@ -98,6 +107,7 @@ class ArrayBatches:
         self.preparation = Preparation(pixels, columns, scaling, dataset.classes, dataset.features)
         self.targets = Targets(dataset.task, dataset.num_classes, scaling)
         if dataset.task == CLASSES:
+            require_two_classes(self.y, dataset.classes, dataset.name)
             self.y = noisy_labels(self.y, self.num_classes, config)
         self.test = channels_first(dataset.test)
         if scaling is not None:

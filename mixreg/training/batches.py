@@ -6,7 +6,7 @@ depend on how many processes there are; each trains on its own rows of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mixreg._support.random import integers, permutation, stream
+from mixreg.data.errors import DataError
 from mixreg.theory.moments import DataMoments
 from mixreg.training.config import Config
 from mixreg.training.targets import Scaling, Targets
@@ -184,3 +185,10 @@ def noisy_labels(labels: Tensor, num_classes: int, config: Config) -> Tensor:
     labels = labels.clone()
     labels[flipped] = (labels[flipped] + other) % num_classes
     return labels
+
+
+def require_two_classes(labels: Tensor, classes: Sequence[str], name: str) -> None:
+    """An error where a network would learn to say the same of everything; `classes` are their names, if they have."""
+    if (labels == labels[0]).all():
+        label = classes[int(labels[0])] if classes else int(labels[0])
+        raise DataError(f"{name}: all training labels are {label!r}, and a classifier tells at least two apart")

@@ -17,7 +17,16 @@ from mixreg._support.tasks import CLASSES
 from mixreg.data import fingerprints, folders
 from mixreg.data.folders import ImageFiles, labelled, part_of, read_batches
 from mixreg.theory.moments import DataMoments
-from mixreg.training.batches import Batch, Pixels, Preparation, count_steps, noisy_labels, own_rows, split_holdout
+from mixreg.training.batches import (
+    Batch,
+    Pixels,
+    Preparation,
+    count_steps,
+    noisy_labels,
+    own_rows,
+    require_two_classes,
+    split_holdout,
+)
 from mixreg.training.config import Config
 from mixreg.training.targets import Targets
 
@@ -55,6 +64,7 @@ class FolderBatches:
         test_paths, test_labels, _ = labelled(part_of(folder, "test"), classes)
         self.fingerprint = fingerprints.of_folder(folder, paths, test_paths)
         kept, held = split_holdout(labels, config)
+        require_two_classes(labels[kept], classes, str(folder))
         self.y = noisy_labels(labels[kept], self.num_classes, config)
         seed = config.seed if config.augment == "standard" else None
         size = config.image_size
