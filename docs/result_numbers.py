@@ -6,6 +6,7 @@ verdict is another one now, an error says so, and the words are to be written an
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -39,6 +40,7 @@ WRITTEN_FOR = {
     "CIFAR-100: Mixup is harder to calibrate than ERM": UNDECIDED,
     "CIFAR-10, corrupted: rescaling worsens Mixup": CONTRADICTED,
     "CIFAR-100, corrupted: rescaling worsens Mixup": UNDECIDED,
+    "CIFAR-10 with crops and flips: rescaling improves Mixup": UNDECIDED,
     "Mixup calibrates": SUPPORTED,
     "Mixup keeps the Jacobian small": SUPPORTED,
     "Mixup withstands label noise": SUPPORTED,
@@ -104,7 +106,10 @@ def from_claims(claims: Claims) -> dict[str, str]:
         return found
 
     def percent(found: Mapping[str, Any], sign: int = 1) -> str:
-        return f"{100 * sign * found['difference']:.1f} ± {100 * found['half_width']:.1f}".replace("-", "−")
+        # Digits enough that no interval is nothing.
+        digits = max(1, -math.floor(math.log10(100 * found["half_width"])))
+        mean, half = (f"{100 * value:.{digits}f}" for value in (sign * found["difference"], found["half_width"]))
+        return f"{mean} ± {half}".replace("-", "−")
 
     def plain(found: Mapping[str, Any]) -> str:
         return f"{found['difference']:.3f} ± {found['half_width']:.3f}"
@@ -130,9 +135,14 @@ def from_claims(claims: Claims) -> dict[str, str]:
             f"refreshed_accuracy{suffix}": percent(part(f"{refreshed} improves Mixup", "gain in accuracy")),
             f"fitted_gain{suffix}": plain(fitted),
         }
+    cropped = "CIFAR-10 with crops and flips: rescaling improves Mixup"
     return of_rule | {
         "approximation": decided_by(approximation),
         "approximation_repetitions": str(approximation["sizes"]["repetitions"]),
+        "crops_alpha": f"{claims[cropped]['sizes']['alpha']:g}",
+        "crops_ece": percent(part(cropped, "gain in ECE")),
+        "crops_epochs": str(claims[cropped]["sizes"]["epochs"]),
+        "crops_loss": plain(part(cropped, "gain in cross-entropy")),
         "epsilon": f"{1 - float(Theta(approximation['sizes']['alpha']).mean):g}",
         "flipped": f"{100 * float(highest):g}",
         "flipped_gain": percent(part("Mixup withstands label noise", f"accuracy, {float(highest):.0%} flipped")),
@@ -162,7 +172,18 @@ def from_runs() -> dict[str, str]:
         "jacobian_erm": np.mean(measured.derivative("erm", "jacobian")),
         "jacobian_mixup": np.mean(measured.derivative("mixup", "jacobian")),
     }
-    return {name: f"{mean:.2g}" for name, mean in means.items()} | {"moons_ruled": _overtrained_by_the_rule()}
+    found = {name: f"{mean:.2g}" for name, mean in means.items()} | {"moons_ruled": _overtrained_by_the_rule()}
+    return found | _with_crops_and_flips()
+
+
+def _with_crops_and_flips() -> dict[str, str]:
+    """How much of its training images ERM has learnt, and how far Mixup is below it, both fitted: in percent."""
+    found = stored("crops-and-flips")
+    assert found is not None, "results/ holds no runs with crops and flips"
+    erm, mixup = (found.results.select(method=method) for method in ("erm", "mixup"))
+    learnt = 100 * float(np.mean([run["train"]["accuracy"] for run in erm]))
+    pairs = (tuple(100 * run["test"]["fitted"]["accuracy"] for run in runs) for runs in zip(erm, mixup, strict=True))
+    return {"crops_learnt": f"{learnt:.0f}", "crops_below": f"{interval([a - b for a, b in pairs]):.1f}"}
 
 
 def _overtrained_by_the_rule() -> str:
