@@ -40,7 +40,7 @@ def normalised(classes: int) -> nn.Module:
     return nn.Sequential(*(layer for block in blocks for layer in block), nn.Linear(512, classes))
 
 
-def training(title: str, net: nn.Module, x: Tensor, classes: int, rounds: int = 30) -> dict[str, float]:
+def training(title: str, net: nn.Module, x: Tensor, classes: int, rounds: int = 60) -> dict[str, float]:
     """One optimiser step with Mixup and with the approximate risk, in Mixup steps."""
     if x.ndim == 4 and any(isinstance(layer, nn.BatchNorm2d) for layer in net.modules()):
         x, net = x.to(memory_format=torch.channels_last), net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -131,7 +131,7 @@ def steps() -> dict[str, float]:
     keep_freed_memory()
     images = torch.randn(128, 3, 32, 32)
     found = training("LeNet", lenet(10), images, 10)
-    found |= training("ResNet-9, width 16", build("resnet9-16", (3, 32, 32), 10), images, 10, rounds=10)
+    found |= training("ResNet-9, width 16", build("resnet9-16", (3, 32, 32), 10), images, 10, rounds=30)
     return found | training("dense, LayerNorm, GELU", normalised(10), torch.randn(128, 256), 10)
 
 

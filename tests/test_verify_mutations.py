@@ -197,7 +197,7 @@ MUTATIONS = [
     ("J⁽ⁱ⁾ with an intercept", [(Perturbation, "jacobian_target", refitted_intercept)], "eq. (Ji)", "J⁽ⁱ⁾ ="),
     ("J⁽ⁱ⁾ with an intercept", [(Perturbation, "jacobian_target", refitted_intercept)], "Erratum 5, §6", "J⁽ⁱ⁾"),
     ("printed constants", "printed", "Corollary SE", "corrected constants"),
-    ("printed constants", "printed", "Erratum 1, eq. (mixupOLS)", "constants"),
+    ("printed constants", "printed", "Erratum 1, eq. (19, mixupOLS)", "constants"),
     ("no intercept", [(statements, "ordinary_least_squares", without_intercept)], "Corollary SE", "ordinary"),
     ("plain prediction", [(statements, "Rescaled", Plain)], "§5, eq. (testmodif)", "homogeneous"),
     ("plain prediction", [(statements, "Rescaled", Plain)], "§5, eq. (testmodif)", "temperature"),

@@ -45,8 +45,8 @@ from mixreg._support.structure import rows_of
 FORWARD, DIFFERENCES = DERIVATIVES = ("forward", "differences")
 # On CUDA convolutions round their inputs to ten bits unless they are told otherwise.
 _TF32_EPS = 2.0**-10
-# No step is longer than a tenth of the direction, and none is taken of which rounding makes more than a hundredth.
-_LONGEST, _MOST_ROUNDING = 0.1, 0.01
+# No step is longer than a tenth of the direction, and none is taken of which rounding, h³ / h, makes more than h = 0.1.
+_LONGEST = 0.1
 # Two outputs of one row differ by less than this part of the outputs of two sides.
 _ALIKE = 0.05
 
@@ -116,15 +116,18 @@ def step_of(x: Tensor, delta: Tensor, validate: bool = True) -> Tensor:
     x, delta = x.detach(), delta.detach()
     # Lowest and highest in one pass: PyTorch's norm of largest numbers is many times slower.
     lowest, highest = x.aminmax()
-    largest, size = torch.maximum(-lowest, highest), torch.linalg.vector_norm(delta) / delta.numel() ** 0.5
-    ratio = torch.where(size > 0, largest / size, torch.ones_like(size)).clamp(min=1)
-    step = (eps * ratio).pow(1 / 3).clamp(max=_LONGEST)
-    if validate and _MOST_ROUNDING < float(eps * ratio / step) < float("inf"):
+    # Never 0, so that no noise at all is infinitely little beside it.
+    largest, norm = (
+        torch.maximum(-lowest, highest).clamp_(min=torch.finfo(x.dtype).tiny),
+        torch.linalg.vector_norm(delta),
+    )
+    cubed = (largest / norm).mul_(eps * delta.numel() ** 0.5).clamp_(min=eps)
+    if validate and _LONGEST**3 < float(cubed) < float("inf"):
         raise ValueError(
-            f"inputs as large as {float(largest):.3g} beside noise of size {float(size):.3g} leave differences too few "
-            'digits; centre and scale the inputs, or use derivatives="forward"'
+            f"inputs as large as {float(largest):.3g} beside noise of size {float(norm) / delta.numel() ** 0.5:.3g} "
+            'leave differences too few digits; centre and scale the inputs, or use derivatives="forward"'
         )
-    return step
+    return cubed.pow_(1 / 3).clamp_(max=_LONGEST)
 
 
 def _order(n: int, m: int, sorting: Tensor | None, with_twin: bool) -> Tensor:
@@ -153,8 +156,8 @@ def _both_sides(x: Tensor, delta: Tensor, step: Tensor, order: Tensor) -> Tensor
 def _refuse_twins_apart(u: Tensor, m: int) -> None:
     """An error if the first row and its twin, the last one, have outputs that are further apart than rounding."""
     above, below = _sides(u, m)
-    apart, sides = (u[0] - u[-1]).abs().amax(), (above - below).abs().amax()
-    rounding = 1e3 * torch.finfo(u.dtype).eps * u.abs().amax()
+    apart, sides, largest = (torch.linalg.vector_norm(t, torch.inf) for t in (u[0] - u[-1], above - below, u))
+    rounding = 1e3 * torch.finfo(u.dtype).eps * largest
     if not bool(apart <= _ALIKE * sides + rounding):
         raise ValueError(
             "the network gives two outputs to one input, so that differences say nothing: does it draw random numbers? "

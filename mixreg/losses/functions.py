@@ -25,7 +25,8 @@ def cross_entropy(y: Tensor, u: Tensor) -> Tensor:
         raise ValueError(
             f"cross-entropy needs outputs of shape n × c, got {tuple(u.shape)}; for one logit use logistic"
         )
-    # Shifted by the largest logit, which Σ_k y_k = 1 allows: large common offsets cost no digits.
+    # Shifted by the largest logit, which Σ_k y_k = 1 allows: large common offsets cost no digits. Not by log_softmax,
+    # whose derivative in y is another one off Σ_k y_k = 1.
     u = u - u.amax(1, keepdim=True).detach()
     return torch.logsumexp(u, dim=1) - (y * u).sum(1)
 
