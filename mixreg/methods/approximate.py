@@ -160,8 +160,8 @@ class ApproximateMixup(WithMixupRule, Criterion):
             return (*found, None)
         if sorting is None:
             return tangents(net, x, delta, self.second_order, self.validate)
-        some, rest = x.index_select(0, sorting).split([noisy, len(x) - noisy])
-        moved = delta.index_select(0, sorting).narrow(0, 0, noisy)
+        some, rest = rows_of(x, sorting).split([noisy, len(x) - noisy])
+        moved = rows_of(delta, sorting.narrow(0, 0, noisy))
         where = (lambda row: f"sample {int(sorting[row])}") if self.validate else None
         return tangents_of_some(net, some, rest, moved, self.second_order, where)
 
@@ -214,8 +214,8 @@ class ApproximateMixup(WithMixupRule, Criterion):
         centred = data - mean.to(data.dtype)
         weight = (gamma * sign).to(data.dtype).reshape(-1, *[1] * (data.ndim - 1))
         # In the memory format of the data, so that no layer has to mix two.
-        partners = centred.index_select(0, partner)
-        if not centred.is_contiguous():
+        partners = rows_of(centred, partner)
+        if partners.stride() != centred.stride():
             partners = torch.empty_like(centred).copy_(partners)
         return partners.mul_(weight).add_(centred, alpha=sigma)
 
