@@ -160,8 +160,8 @@ class ApproximateMixup(WithMixupRule, Criterion):
             return (*found, None)
         if sorting is None:
             return tangents(net, x, delta, self.second_order, self.validate)
-        some, rest = rows_of(x, sorting).split([noisy, len(x) - noisy])
-        moved = rows_of(delta, sorting.narrow(0, 0, noisy))
+        some, rest = x.index_select(0, sorting).split([noisy, len(x) - noisy])
+        moved = delta.index_select(0, sorting).narrow(0, 0, noisy)
         where = (lambda row: f"sample {int(sorting[row])}") if self.validate else None
         return tangents_of_some(net, some, rest, moved, self.second_order, where)
 
