@@ -54,11 +54,20 @@ def draw_profile(fit: FamilyFit, caption: str) -> Figure:
     )
     chosen = fit.at(fit.strength)
     axes.plot(chosen.strength, chosen.loss, "o", markersize=11, fillstyle="none", color=FITTED_COLOUR)
-    axes.annotate(f"κ = {chosen.strength:.2f}", (chosen.strength, chosen.loss), (0, 12), textcoords="offset points")
-    for strength, name, side, place in ((0.0, "plain", "left", 6), (1.0, "rescaled", "right", -8)):
-        where = (strength, fit.at(strength).loss)
-        axes.annotate(name, where, (place, 4), textcoords="offset points", color="0.4", horizontalalignment=side)
-    axes.margins(y=0.12)
+    found = f"κ = {chosen.strength:.2f}"
+    named = ((0.0, "plain", "left", 10), (1.0, "rescaled", "right", -10))
+    if chosen.strength not in (0.0, 1.0):
+        axes.annotate(found, (chosen.strength, chosen.loss), (0, 12), textcoords="offset points")
+    for strength, name, side, place in named:
+        own = fit.at(strength).loss
+        nearest = min((p for p in fit.points if p.strength != strength), key=lambda p: abs(p.strength - strength))
+        # Where the curve does not go.
+        height = -14 if nearest.loss > own else 8
+        label = f"{name}, {found}" if strength == chosen.strength else name
+        axes.annotate(
+            label, (strength, own), (place, height), textcoords="offset points", color="0.4", horizontalalignment=side
+        )
+    axes.margins(y=0.16)
     error, note = fit.standard_error, "ring: what is used"
     if not math.isnan(error):
         axes.axvspan(fit.best.strength - error, fit.best.strength + error, color=FITTED_COLOUR, alpha=0.15, linewidth=0)
