@@ -33,13 +33,14 @@ def gradients(total: Tensor, net: nn.Module) -> Tensor:
     return torch.cat([g.flatten() for g in torch.autograd.grad(total, list(net.parameters()))])
 
 
+@pytest.mark.parametrize("validate", [True, False])
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-8), (torch.float32, 1e-3)])
-def test_values_derivatives_and_gradients_are_those_of_forward_mode(dtype, close) -> None:
+def test_values_derivatives_and_gradients_are_those_of_forward_mode(dtype, close, validate) -> None:
     net = norms().to(dtype)
     x, delta = torch.randn(2, 12, 2, 4, 4, dtype=dtype)
     other = copy.deepcopy(net)
     expected = tangents(net, x, delta, False)[:2]
-    found = differences(other, x, delta, validate=False)
+    found = differences(other, x, delta, validate=validate)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=close, atol=close)
     slopes = [
@@ -318,3 +319,18 @@ def test_two_processes_average_their_gradients(tmp_path: Path) -> None:
     expected = (_gradient_of_half(0, False) + _gradient_of_half(1, False)) / 2
     for gradient in run_processes(_gradient_of_half, 2, tmp_path):
         torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
+
+
+def test_gradients_have_what_moves_a_kink() -> None:
+    """f = max(x + b, 0) of normal x: E ½ f′² = ½ Φ(b) moves by ½ φ(b), and by nothing where kinks are left out."""
+    found = []
+    for _ in range(40):
+        b = torch.tensor(0.3, requires_grad=True)
+        x = torch.randn(20_000, 1)
+        _, first = differences(lambda x, b=b: torch.relu(x + b), x, torch.ones_like(x))
+        (of_b,) = torch.autograd.grad(0.5 * first.square().mean(), b)
+        found.append(float(of_b))
+    expected = 0.5 * math.exp(-(0.3**2) / 2) / math.sqrt(2 * math.pi)
+    error = np.std(found, ddof=1) / math.sqrt(len(found))
+    assert abs(np.mean(found) - expected) < 4 * error + 1e-3
+    assert error < 0.1 * expected

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from processes import run_processes
-from torch import nn
+from torch import Tensor, nn
 
 from mixreg import CutMix, DataMoments, Mixup, Rescaled, RescaledCutMix, RescaledManifold, Rule
 from mixreg.prediction.family_fit import FamilyFit
@@ -428,6 +428,56 @@ def test_a_label_that_is_always_right_shares_the_temperature_of_the_others() -> 
         one.fit(x, y, loss="logistic")
     assert each.fitted.mean_loss <= one.fitted.mean_loss + 1e-12
     torch.testing.assert_close(F.binary_cross_entropy_with_logits(each(x), y).item() * 2, each.fitted.mean_loss)
+
+
+def test_a_shared_temperature_for_every_output_is_said_as_one() -> None:
+    """Of two labels one is always right, and few samples cannot tell strengths."""
+    torch.manual_seed(43)
+    x, net = torch.randn(30, 2) + 1, nn.Linear(2, 2)
+    net.weight.data, net.bias.data = 3 * torch.eye(2), torch.tensor([-3.0, -6.0])
+    y = torch.stack([(x[:, 0] > 1).float(), torch.bernoulli(torch.sigmoid(2 * x[:, 1] - 4))], 1)
+    model = Rescaled(net, rule=Rule(0.75, 0.75, x.mean(0), y.mean(0)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model.fit(x, y, loss="logistic", per_output=True)
+    found = F.binary_cross_entropy_with_logits(model(x), y, reduction="sum") / len(x)
+    assert found.item() == pytest.approx(model.fitted.mean_loss, rel=1e-5)
+
+
+class WrongInBetween(nn.Module):
+    """Right about all samples but where the second input lies between those of κ = 0 and κ = 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        z, k = x[:, 0] * self.weight, x[:, 1]
+        is_between = (k < 0.95) & (k > 0.55) | (k < 0.45)
+        z = z + torch.where(is_between, -1.5 * torch.sign(z) * (z.abs() < 0.6), 0 * z)
+        return torch.stack([-z, z], 1)
+
+
+def test_a_temperature_that_nothing_determines_is_not_used() -> None:
+    x = torch.tensor([[2.0, 1.0], [-2.0, 1.0], [0.5, 1.0], [-3.0, 1.0], [3.0, 1.0], [-1.0, 1.0]])
+    y, net = (x[:, 0] > 0).long(), WrongInBetween()
+    model = Rescaled(net, rule=Rule(torch.tensor([1.0, 0.5]), 0.5, torch.zeros(2), torch.zeros(2)))
+    with pytest.warns(UserWarning, match="the rule's own is used"):
+        model.fit(x, y)
+    assert model.strength == 1
+    assert model.current_temperature() == 0.5
+    assert model.fitted.gain_error >= abs(model.fitted.gain) or model.fitted.gain < 0
+
+
+def test_squared_errors_determine_any_share() -> None:
+    x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)) + 1
+    net = nn.Linear(3, 1)
+    net.weight.data, net.bias.data = torch.tensor([[1.0, -2.0, 0.5]]), torch.zeros(1)
+    rule = Rule(0.7, 0.005, x.mean(0), torch.zeros(1))
+    y = Rescaled(net, rule=rule)(x).detach()
+    model = Rescaled(net, rule=rule).fit(x, y, loss="squared_error")
+    assert model.strength == pytest.approx(1)
+    torch.testing.assert_close(model(x), y)
 
 
 def test_the_rule_comes_back_from_a_file_whole() -> None:

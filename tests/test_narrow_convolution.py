@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -100,6 +104,23 @@ def test_half_precision_outside_and_inside() -> None:
     with torch.autocast("cpu", dtype=torch.float16):
         plain(x).float().sum().backward()
     torch.testing.assert_close(layer.weight.grad, plain.weight.grad)
+
+
+def test_traced_layers_are_pytorchs_own(tmp_path: Path) -> None:
+    net, x = LeNet().eval(), torch.rand(2, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    for given in (net, copy.deepcopy(net).to(memory_format=torch.channels_last)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            torch.jit.save(torch.jit.trace(given, x), tmp_path / "net.pt")
+            again = torch.jit.load(tmp_path / "net.pt")
+        torch.testing.assert_close(again(x), net(x))
+
+
+def test_one_image_alone() -> None:
+    image = torch.randn(3, 10, 9).transpose(1, 2)
+    layer, plain = PooledConvolution(3, 4, 3), torch.nn.Conv2d(3, 4, 3)
+    plain.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(layer(image), torch.nn.functional.max_pool2d(plain(image), 2))
 
 
 def test_gradients_of_many_directions_at_once() -> None:

@@ -88,6 +88,14 @@ def test_arrays_are_held_to_it_too(tmp_path: Path) -> None:
         load(str(tmp_path / "deep.npz"))
 
 
+def test_parts_of_two_kinds_are_refused(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).integers(0, 256, (60, 8, 8, 1), np.uint8), np.arange(60) % 2
+    np.savez(tmp_path / "two.npz", x_train=x, y_train=y, x_test=x / 255, y_test=y)
+    said = refused("train", "--data", tmp_path / "two.npz", "--out", tmp_path / "run")
+    assert "x_train is uint8 and x_test float64, images of bytes and features" in said
+    assert not (tmp_path / "run").exists()
+
+
 def test_one_class_alone_is_refused(tmp_path: Path) -> None:
     rows = [f"{x:.3f},1" for x in numbers(20)]
     table = written(tmp_path / "one.csv", "x,label", rows)

@@ -12,16 +12,22 @@ refused.
 A sample costs one more row, and no more: whatever layers a network has, compiled, checkpointed or without a forward
 rule, it sees a batch. Both sides of a sample lie beside each other, so that normalisations of the batch, or of pieces
 of it, see both and hold their statistics fixed along the line to the same order, as `mixreg._autodiff.normalisation`
-does exactly; they count a sample with a direction twice. A kink between both sides counts as the mean of its slopes.
+does exactly; they count a sample with a direction twice.
 
 What draws random numbers of its own, dropout above all, would draw others for the second side, whose difference divided
 by 2h is nothing but noise. It is refused: dropout by its layers, others because random numbers have moved, or because
-a row that stands twice in the batch has two outputs.
+a row that stands twice in the batch has two outputs. With batch normalisation none does, which would change its
+statistics: there a batch of four rows is looked at, the first time.
+
+**Kinks.** Where a kink of a rectifier or a pool lies between both sides, the quotient has the mean of its slopes, and
+its gradient in the parameters what moves the kink, of size 1 / 2h. Such rows are few, in proportion to h. On average
+they are what the expected term changes by as its jumps move with the parameters, which forward mode leaves out; the
+gradient of one batch has a variance that grows as 1 / h for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,9 +38,11 @@ from torch.nn.modules.dropout import _DropoutNd
 from mixreg._autodiff.network import (
     Network,
     explaining_dtypes,
+    keeping_buffers,
     refuse_non_finite,
     require_tensor,
     restoring_buffers,
+    unwrapped,
     within_forward,
 )
 from mixreg._autodiff.precision import require_full_precision
@@ -68,7 +76,8 @@ def differences(
         sorting: the order in which samples are taken and given back, n; by default as they are.
         validate: look at values: outputs that are not finite, and networks that draw random numbers, are refused, after
             which normalisations have learnt nothing.
-        looks_inside: whether to refuse networks with layers in half precision, wherever in them.
+        looks_inside: whether to look into the network: layers in half precision are refused, wherever they are, and
+            random numbers in networks that normalise batches, by a pass of four rows.
     """
     # What looks at values and at random numbers is not for a compiler.
     run = torch.compiler.disable(_differences) if torch.compiler.is_compiling() else _differences
@@ -80,17 +89,22 @@ def _differences(
 ) -> tuple[Tensor, Tensor]:
     n, m = len(x), len(delta)
     step = step_of(x, delta, validate)
-    order = _order(n, m, sorting, with_twin=validate)
+    layers = [named for root in modules_of(unwrapped(net)) for named in root.named_modules()]
+    # A third row of one sample would be seen by statistics of the batch, and looking is not to change what is learnt.
+    has_twin = validate and not any(_normalises_batches(layer) for _, layer in layers)
+    order = _order(n, m, sorting, has_twin)
     rows = _both_sides(x, delta, step, order.to(x.device))
 
     def run(f: Network, module: Network, rows: Tensor) -> Any:
-        _refuse_layers(module, n)
+        _refuse_layers(layers, n)
         with (
             restoring_buffers(module, validate),
             explaining_dtypes(module, x),
             require_full_precision(module, looks_inside),
             _drawing_nothing(rows),
         ):
+            if validate and looks_inside and not has_twin:
+                _refuse_drawing(f, module, rows)
             u = require_tensor(f(rows))
             if u.ndim == 0 or len(u) != len(rows):
                 raise ValueError(f"the network must return one output for each input, got {tuple(u.shape)}")
@@ -98,6 +112,7 @@ def _differences(
                 raise TypeError(f'differences need outputs of float32 or float64, got {u.dtype}; use "forward"')
             if validate:
                 refuse_non_finite(u.detach(), "the network's output", lambda row: f"sample {_culprit(x, order, row)}")
+            if has_twin:
                 _refuse_twins_apart(u.detach(), m)
         return u
 
@@ -156,9 +171,22 @@ def _both_sides(x: Tensor, delta: Tensor, step: Tensor, order: Tensor) -> Tensor
 def _refuse_twins_apart(u: Tensor, m: int) -> None:
     """An error if the first row and its twin, the last one, have outputs that are further apart than rounding."""
     above, below = _sides(u, m)
-    apart, sides, largest = (torch.linalg.vector_norm(t, torch.inf) for t in (u[0] - u[-1], above - below, u))
-    rounding = 1e3 * torch.finfo(u.dtype).eps * largest
-    if not bool(apart <= _ALIKE * sides + rounding):
+    _require_one_output(u[0] - u[-1], above - below, u)
+
+
+def _refuse_drawing(f: Network, module: Network, rows: Tensor) -> None:
+    """The same of two rows that each stand twice in a batch of their own, of which normalisations learn nothing."""
+    with torch.no_grad(), keeping_buffers(module):
+        u = require_tensor(f(rows_of(rows, torch.tensor([0, 0, len(rows) - 1, len(rows) - 1], device=rows.device))))
+    # What is not finite is told of the whole batch.
+    if len(u) == 4 and bool(torch.isfinite(u).all()):
+        _require_one_output(u[::2] - u[1::2], u[0] - u[-1], u)
+
+
+def _require_one_output(apart: Tensor, sides: Tensor, u: Tensor) -> None:
+    """An error where outputs of one row are apart by more than those of two, and than rounding."""
+    gap, spread, largest = (torch.linalg.vector_norm(t, torch.inf) for t in (apart, sides, u))
+    if not bool(gap <= _ALIKE * spread + 1e3 * torch.finfo(u.dtype).eps * largest):
         raise ValueError(
             "the network gives two outputs to one input, so that differences say nothing: does it draw random numbers? "
             'Use derivatives="forward"'
@@ -174,9 +202,13 @@ def _culprit(x: Tensor, order: Tensor, row: int) -> int:
     return int(bad[0]) if len(bad) else int(order[row])
 
 
-def _refuse_layers(net: Network, samples: int) -> None:
+def _normalises_batches(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.modules.batchnorm._BatchNorm) and (layer.training or layer.running_mean is None)
+
+
+def _refuse_layers(layers: Sequence[tuple[str, nn.Module]], samples: int) -> None:
     """Dropout, layers that wait for their first input, and batch normalisation of one sample."""
-    for name, layer in (named for root in modules_of(net) for named in root.named_modules()):
+    for name, layer in layers:
         where = f"layer {name!r} ({type(layer).__name__})"
         if isinstance(layer, nn.modules.lazy.LazyModuleMixin):
             raise TypeError(f"{where} does not know its size yet; call the network once before training")

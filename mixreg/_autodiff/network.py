@@ -43,15 +43,32 @@ def evaluating(net: Network) -> Iterator[None]:
 @contextmanager
 def restoring_buffers(net: Network, is_asked: bool = True) -> Iterator[None]:
     """Where what is inside fails, buffers (running statistics) are as they were; nothing is kept if not asked."""
-    buffers = [b for root in modules_of(net) for b in root.buffers()] if is_asked else []
-    before = [b.clone() for b in buffers]
+    before = _copied_buffers(net) if is_asked else []
     try:
         yield
     except Exception:
-        with torch.no_grad():
-            for buffer, value in zip(buffers, before, strict=True):
-                buffer.copy_(value)
+        _put_back(before)
         raise
+
+
+@contextmanager
+def keeping_buffers(net: Network) -> Iterator[None]:
+    """Afterwards buffers (running statistics) are as they were."""
+    before = _copied_buffers(net)
+    try:
+        yield
+    finally:
+        _put_back(before)
+
+
+def _copied_buffers(net: Network) -> list[tuple[Tensor, Tensor]]:
+    return [(buffer, buffer.clone()) for root in modules_of(net) for buffer in root.buffers()]
+
+
+def _put_back(before: list[tuple[Tensor, Tensor]]) -> None:
+    with torch.no_grad():
+        for buffer, value in before:
+            buffer.copy_(value)
 
 
 class _Rules:

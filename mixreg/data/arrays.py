@@ -80,6 +80,8 @@ def checked(
             raise DataError(f"{name}: x_{part} has {len(x)} samples and y_{part} has {len(y)}")
     if parts[0].x.shape[1:] != parts[1].x.shape[1:]:
         raise DataError(f"{name}: training inputs are {parts[0].x.shape[1:]} and test inputs {parts[1].x.shape[1:]}")
+    if parts[0].x.dtype != parts[1].x.dtype:
+        raise DataError(f"{name}: x_train is {train.x.dtype} and x_test {test.x.dtype}, images of bytes and features")
     if tasks[0] != tasks[1] or parts[0].y.shape[1:] != parts[1].y.shape[1:]:
         kinds = [f"{task} of shape {part.y.shape[1:]}" for task, part in zip(tasks, parts, strict=True)]
         raise DataError(f"{name}: training targets are {kinds[0]}, test targets {kinds[1]}")

@@ -67,8 +67,13 @@ def narrow_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _gains(x: Tensor) -> bool:
-    is_last = x.device.type == "cpu" and x.ndim == 4 and x.stride(1) == 1
-    return is_last and 1 < x.shape[1] <= _FEW and not torch.compiler.is_compiling()
+    is_last = x.device.type == "cpu" and x.ndim == 4 and not is_written_down() and x.stride(1) == 1
+    return is_last and 1 < x.shape[1] <= _FEW
+
+
+def is_written_down() -> bool:
+    """Whether operations go into a graph: a compiler has its own ways, and a file holds what everything knows."""
+    return torch.compiler.is_compiling() or torch._C._is_tracing()
 
 
 def _is_plain(x: Tensor) -> bool:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.forward_ad import unpack_dual
 from torch.nn.functional import conv2d, max_pool2d, pad
 
-from mixreg.models.narrow_convolution import is_plain_layer
+from mixreg.models.narrow_convolution import is_plain_layer, is_written_down
 
 
 class _LargestOfFour(torch.autograd.Function):
@@ -82,15 +82,17 @@ def pooled_convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None) ->
         weight: kernels, o × channels × h × w.
         bias: o.
     """
-    is_side_by_side = x.device.type == "cpu" and x.shape[1] > 1 and x.stride(1) == 1
-    # A compiler has its own ways, a file should hold the operators that everything knows, and inputs that move are
-    # pooled by a closed form (`mixreg._autodiff`).
-    if not is_side_by_side or torch.compiler.is_compiling() or unpack_dual(x).tangent is not None:
+    # Inputs that move are pooled by a closed form (`mixreg._autodiff`).
+    if is_written_down() or not _is_side_by_side(x) or unpack_dual(x).tangent is not None:
         return max_pool2d(conv2d(x, weight, bias), 2)
     moved = torch.cat([pad(weight, (column, 1 - column, row, 1 - row)) for column in (0, 1) for row in (0, 1)])
     four = conv2d(x, moved, None if bias is None else bias.repeat(4), stride=2)
     largest: Tensor = _LargestOfFour.apply(four)[0]  # type: ignore[no-untyped-call]
     return largest
+
+
+def _is_side_by_side(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.ndim == 4 and x.shape[1] > 1 and x.stride(1) == 1
 
 
 class PooledConvolution(nn.Conv2d):

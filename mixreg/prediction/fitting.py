@@ -170,10 +170,13 @@ def _chosen(
     def loss_of(looked: Looked) -> float:
         return looked.point.loss
 
-    determined = [looked for looked in found.values() if is_determined(looked)]
+    # Of squared errors nothing is fitted but the strength.
+    determined = [looked for looked in found.values() if loss == "squared_error" or is_determined(looked)]
     best = min(determined or found.values(), key=loss_of)
     at_ends = [found[strength] for strength in (0.0, 1.0)]
-    named = min([looked for looked in at_ends if is_determined(looked)] or at_ends, key=loss_of)
+    ends = [looked for looked in at_ends if any(looked is other for other in determined)]
+    # Where only what lies between them determines a temperature, the ends have their own.
+    named = min(ends or (untempered.values() if determined else at_ends), key=loss_of)
     gain, error, n = _gain(named.losses, best.losses, total)
     used, note = best, ""
     names = {0.0: "the plain network's", 1.0: "the rule's own"}
@@ -199,13 +202,18 @@ def _chosen(
     simple = min([*afterwards, *untempered.values()], key=loss_of, default=used)
     if is_better(simple, used):
         used = simple
-        kind = "a temperature after the rule" if used.is_after else f"the temperature {used.point.temperature:g}"
+        kind = "a temperature after the rule" if used.is_after else f"the temperature {_one(used.point.temperature):g}"
         note = f"{note.rpartition(': ')[0]}: strength {used.point.strength:g} with {kind} is used" if note else ""
     points = tuple(sorted(looked.point for looked in found.values()))
     strength, temperature, _ = used.point
     return FamilyFit(
         strength, temperature, loss, int(n), outputs, points, gain, error, note, used.is_after, used.point.loss
     )
+
+
+def _one(temperature: float | tuple[float, ...]) -> float:
+    """A temperature that all outputs share."""
+    return temperature[0] if isinstance(temperature, tuple) else temperature
 
 
 def _gain(losses: Tensor, better: Tensor, total: Callable[[Tensor], Tensor]) -> tuple[float, float, float]:
