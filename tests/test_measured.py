@@ -72,8 +72,12 @@ def test_what_expansions_capture() -> None:
 def test_terms_of_images_from_a_loader() -> None:
     found, guide = measured("terms")["found"], (ROOT / "docs" / "guides" / "researcher.md").read_text()
     for way in ("tangents", "differences"):
-        values = [found[f"LeNet, {count} images, {way}"] for count in ("1,000", "10,000")]
+        values = [found[f"LeNet, {count} images, {way}"] for count in ("5,000", "50,000")]
         assert f"{min(values):.1f} to {max(values):.1f} with {way}" in guide
+    few, many = (found[f"LeNet, {count} images, MB"] for count in ("5,000", "50,000"))
+    assert f"{few:.0f} MB more than before for 5,000 images and {many:.0f} MB for 50,000" in guide
+    # Memory does not grow with the data.
+    assert 0 < many < 1.5 * few
 
 
 def test_a_run_for_each_core() -> None:
