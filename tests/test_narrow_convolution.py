@@ -110,7 +110,9 @@ def test_traced_layers_are_pytorchs_own(tmp_path: Path) -> None:
     net, x = LeNet().eval(), torch.rand(2, 3, 32, 32).contiguous(memory_format=torch.channels_last)
     for given in (net, copy.deepcopy(net).to(memory_format=torch.channels_last)):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
+            # Of newer versions tracing is an old way, and a FutureWarning.
+            for kind in (DeprecationWarning, FutureWarning):
+                warnings.simplefilter("ignore", kind)
             torch.jit.save(torch.jit.trace(given, x), tmp_path / "net.pt")
             again = torch.jit.load(tmp_path / "net.pt")
         torch.testing.assert_close(again(x), net(x))
