@@ -161,6 +161,20 @@ def test_networks_that_draw_are_refused_and_have_learnt_nothing(kind) -> None:
         assert criterion(net.eval(), x, y).isfinite()
 
 
+def test_every_network_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    monkeypatch.setattr("mixreg._autodiff.differences._refuse_drawing", lambda *given: looked.append(given[1]))
+    x, y = torch.randn(8, 4), torch.arange(8) % 3
+    criterion = ApproximateMixup(1.0, moments_of(x, y, 3), derivatives="differences")
+    first, second = nn.Linear(4, 3), nn.Linear(4, 3)
+    for net in (first, first, lambda z: first(z), lambda z: first(z), second):
+        criterion(net, x, y)
+    assert looked == [first, second]
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="two outputs to one input"):
+        criterion(nn.Sequential(Drawing(own_generator), first), x, y)
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
 def test_a_compiled_step_refuses_them_too() -> None:
     x, y = torch.randn(8, 4), torch.arange(8) % 3

@@ -16,8 +16,7 @@ does exactly; they count a sample with a direction twice.
 
 What draws random numbers of its own, dropout above all, would draw others for the second side, whose difference divided
 by 2h is nothing but noise. It is refused: dropout by its layers, others because random numbers have moved, or because
-a row that stands twice in the batch has two outputs. With batch normalisation none does, which would change its
-statistics: there a batch of four rows is looked at, the first time.
+of a few rows that each stand twice in a batch of their own, the first time, one has two outputs.
 
 **Kinks.** Where a kink of a rectifier or a pool lies between both sides, the quotient has the mean of its slopes, and
 its gradient in the parameters what moves the kink, of size 1 / 2h. Such rows are few, in proportion to h. On average
@@ -55,8 +54,8 @@ FORWARD, DIFFERENCES = DERIVATIVES = ("forward", "differences")
 _TF32_EPS = 2.0**-10
 # No step is longer than a tenth of the direction, and none is taken of which rounding, h³ / h, makes more than h = 0.1.
 _LONGEST = 0.1
-# Two outputs of one row differ by less than this part of the outputs of two sides.
-_ALIKE = 0.05
+# Two outputs of one row differ by less than this part of what outputs of two rows do; so many rows are looked at.
+_ALIKE, _FEW = 0.05, 16
 
 
 def differences(
@@ -74,10 +73,10 @@ def differences(
         x: n × …
         delta: the directions, m × ….
         sorting: the order in which samples are taken and given back, n; by default as they are.
-        validate: look at values: outputs that are not finite, and networks that draw random numbers, are refused, after
-            which normalisations have learnt nothing.
-        looks_inside: whether to look into the network: layers in half precision are refused, wherever they are, and
-            random numbers in networks that normalise batches, by a pass of four rows.
+        validate: look at values: outputs that are not finite are refused, after which normalisations have learnt
+            nothing.
+        looks_inside: whether to look into the network, by a pass of a few rows: half precision is refused, wherever it
+            is, and random numbers that are not PyTorch's.
     """
     # What looks at values and at random numbers is not for a compiler.
     run = torch.compiler.disable(_differences) if torch.compiler.is_compiling() else _differences
@@ -90,9 +89,7 @@ def _differences(
     n, m = len(x), len(delta)
     step = step_of(x, delta, validate)
     layers = [named for root in modules_of(unwrapped(net)) for named in root.named_modules()]
-    # A third row of one sample would be seen by statistics of the batch, and looking is not to change what is learnt.
-    has_twin = validate and not any(_normalises_batches(layer) for _, layer in layers)
-    order = _order(n, m, sorting, has_twin)
+    order = _order(n, m, sorting)
     rows = _both_sides(x, delta, step, order.to(x.device))
 
     def run(f: Network, module: Network, rows: Tensor) -> Any:
@@ -103,7 +100,7 @@ def _differences(
             require_full_precision(module, looks_inside),
             _drawing_nothing(rows),
         ):
-            if validate and looks_inside and not has_twin:
+            if looks_inside:
                 _refuse_drawing(f, module, rows)
             u = require_tensor(f(rows))
             if u.ndim == 0 or len(u) != len(rows):
@@ -112,13 +109,11 @@ def _differences(
                 raise TypeError(f'differences need outputs of float32 or float64, got {u.dtype}; use "forward"')
             if validate:
                 refuse_non_finite(u.detach(), "the network's output", lambda row: f"sample {_culprit(x, order, row)}")
-            if has_twin:
-                _refuse_twins_apart(u.detach(), m)
         return u
 
     u = within_forward(net, run, rows)
     above, below = _sides(u, m)
-    return torch.cat([above / 2 + below / 2, u.narrow(0, 2 * m, n - m)]), (above - below) / (2 * step)
+    return torch.cat([torch.lerp(below, above, 0.5), u.narrow(0, 2 * m, n - m)]), (above - below) / (2 * step)
 
 
 def step_of(x: Tensor, delta: Tensor, validate: bool = True) -> Tensor:
@@ -145,11 +140,11 @@ def step_of(x: Tensor, delta: Tensor, validate: bool = True) -> Tensor:
     return cubed.pow_(1 / 3).clamp_(max=_LONGEST)
 
 
-def _order(n: int, m: int, sorting: Tensor | None, with_twin: bool) -> Tensor:
-    """Which sample each row is: the first m twice, the others once and, if asked for, the first again at the end."""
+def _order(n: int, m: int, sorting: Tensor | None) -> Tensor:
+    """Which sample each row is: the first m twice, the others once."""
     samples = torch.arange(n) if sorting is None else sorting
     twice = samples.narrow(0, 0, m).unsqueeze(1).expand(-1, 2).flatten()
-    return torch.cat([twice, samples.narrow(0, m, n - m), samples.narrow(0, 0, int(with_twin))])
+    return torch.cat([twice, samples.narrow(0, m, n - m)])
 
 
 def _sides(rows: Tensor, m: int) -> tuple[Tensor, ...]:
@@ -158,35 +153,24 @@ def _sides(rows: Tensor, m: int) -> tuple[Tensor, ...]:
 
 
 def _both_sides(x: Tensor, delta: Tensor, step: Tensor, order: Tensor) -> Tensor:
-    """x₁ + hδ₁, x₁ − hδ₁, x₂ + hδ₂, …, then x without directions, and x₁ + hδ₁ again where it has a twin."""
-    rows, n, m = rows_of(x, order), len(x), len(delta)
+    """x₁ + hδ₁, x₁ − hδ₁, x₂ + hδ₂, …, then x without directions."""
+    rows, m = rows_of(x, order), len(delta)
     pairs = rows.narrow(0, 0, 2 * m).unflatten(0, (m, 2))
     for place, sign in ((0, 1), (1, -1)):
         pairs.select(1, place).addcmul_(delta, step, value=sign)
-    if len(rows) > n + m:
-        rows.narrow(0, n + m, 1).addcmul_(delta.narrow(0, 0, 1), step)
     return rows
 
 
-def _refuse_twins_apart(u: Tensor, m: int) -> None:
-    """An error if the first row and its twin, the last one, have outputs that are further apart than rounding."""
-    above, below = _sides(u, m)
-    _require_one_output(u[0] - u[-1], above - below, u)
-
-
 def _refuse_drawing(f: Network, module: Network, rows: Tensor) -> None:
-    """The same of two rows that each stand twice in a batch of their own, of which normalisations learn nothing."""
+    """An error if a row has two outputs, further apart than rounding; normalisations learn nothing of it."""
+    few = torch.arange(min(_FEW, len(rows)), device=rows.device).repeat_interleave(2)
     with torch.no_grad(), keeping_buffers(module):
-        u = require_tensor(f(rows_of(rows, torch.tensor([0, 0, len(rows) - 1, len(rows) - 1], device=rows.device))))
-    # What is not finite is told of the whole batch.
-    if len(u) == 4 and bool(torch.isfinite(u).all()):
-        _require_one_output(u[::2] - u[1::2], u[0] - u[-1], u)
-
-
-def _require_one_output(apart: Tensor, sides: Tensor, u: Tensor) -> None:
-    """An error where outputs of one row are apart by more than those of two, and than rounding."""
-    gap, spread, largest = (torch.linalg.vector_norm(t, torch.inf) for t in (apart, sides, u))
-    if not bool(gap <= _ALIKE * spread + 1e3 * torch.finfo(u.dtype).eps * largest):
+        u = require_tensor(f(rows_of(rows, few)))
+    # What is not finite, or no output for each row, is told of the whole batch.
+    if u.ndim == 0 or len(u) != len(few) or not bool(torch.isfinite(u).all()):
+        return
+    apart, spread, largest = ((t.abs().amax()) for t in (u[::2] - u[1::2], u[2:] - u[:-2], u))
+    if not bool(apart <= _ALIKE * spread + 1e3 * torch.finfo(u.dtype).eps * largest):
         raise ValueError(
             "the network gives two outputs to one input, so that differences say nothing: does it draw random numbers? "
             'Use derivatives="forward"'
@@ -200,10 +184,6 @@ def _culprit(x: Tensor, order: Tensor, row: int) -> int:
     """
     bad = (~torch.isfinite(x.reshape(len(x), -1))).any(1).nonzero()
     return int(bad[0]) if len(bad) else int(order[row])
-
-
-def _normalises_batches(layer: nn.Module) -> bool:
-    return isinstance(layer, nn.modules.batchnorm._BatchNorm) and (layer.training or layer.running_mean is None)
 
 
 def _refuse_layers(layers: Sequence[tuple[str, nn.Module]], samples: int) -> None:

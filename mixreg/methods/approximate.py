@@ -36,6 +36,7 @@ from torch import Tensor
 
 from mixreg._autodiff.differences import DERIVATIVES, DIFFERENCES, FORWARD, differences
 from mixreg._autodiff.network import Network, refuse_non_finite
+from mixreg._autodiff.reachable import modules_of
 from mixreg._autodiff.tangents import tangents, tangents_of_some
 from mixreg._support.random import permutation, signs
 from mixreg._support.structure import common_dtype, rows_of, validate_batch
@@ -79,7 +80,8 @@ class ApproximateMixup(WithMixupRule, Criterion):
     options = ("part", "derivatives")
     row_count = len(Perturbed._fields)
     # Of objects that were pickled before there was a choice.
-    derivatives, _is_known_precise = FORWARD, True
+    derivatives = FORWARD
+    _looked_at: list[int] | None = None
 
     def __init__(
         self,
@@ -107,7 +109,8 @@ class ApproximateMixup(WithMixupRule, Criterion):
         require_known(loss)
         self.x_mean, self.y_mean, self.num_classes = moments.x_mean, moments.y_mean, moments.num_classes
         self.loss, self.second_order, self.generator = loss, second_order, generator
-        self._is_known_to_curve, self._is_known_precise = False, False
+        # The network that differences are known to be right of.
+        self._is_known_to_curve, self._looked_at = False, None
 
     @classmethod
     def build(cls, setting: Setting) -> Method:
@@ -154,9 +157,9 @@ class ApproximateMixup(WithMixupRule, Criterion):
         """f of all samples in their new order, and its derivatives along δ at the first `noisy` of them."""
         if self.derivatives == DIFFERENCES:
             moved = delta if sorting is None else rows_of(delta, sorting.narrow(0, 0, noisy))
-            inside = self.validate and not self._is_known_precise
-            found = differences(net, x, moved, sorting, self.validate, inside)
-            self._is_known_precise = self._is_known_precise or inside
+            inside = [id(module) for module in modules_of(net)]
+            found = differences(net, x, moved, sorting, self.validate, self.validate and self._looked_at != inside)
+            self._looked_at = inside
             return (*found, None)
         if sorting is None:
             return tangents(net, x, delta, self.second_order, self.validate)
