@@ -48,6 +48,7 @@ WRITTEN_FOR = {
     "Mixup is more than its parts": UNDECIDED,
     "Gaussian noise will do": SUPPORTED,
     "approximate Mixup follows Mixup": UNDECIDED,
+    "batch normalisation: approximate Mixup follows Mixup": UNDECIDED,
     "Mixup and label smoothing lower confidence": CONTRADICTED,
     "two moons: approximate Mixup follows Mixup": CONTRADICTED,
     "two moons, noisy labels: Mixup over-trains": SUPPORTED,
@@ -136,9 +137,12 @@ def from_claims(claims: Claims) -> dict[str, str]:
             f"fitted_gain{suffix}": plain(fitted),
         }
     cropped = "CIFAR-10 with crops and flips: rescaling improves Mixup"
+    normalised = claims["batch normalisation: approximate Mixup follows Mixup"]
     return of_rule | {
         "approximation": decided_by(approximation),
         "approximation_repetitions": str(approximation["sizes"]["repetitions"]),
+        "batch_norm": decided_by(normalised),
+        "batch_norm_repetitions": str(normalised["sizes"]["approximate"]),
         "crops_alpha": f"{claims[cropped]['sizes']['alpha']:g}",
         "crops_ece": percent(part(cropped, "gain in ECE")),
         "crops_epochs": str(claims[cropped]["sizes"]["epochs"]),
