@@ -10,6 +10,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from documentation import script
 from PIL import Image
 
 from mixreg.experiments.store import Store
@@ -87,7 +88,7 @@ def test_bins_of_all_seeds_are_pooled(drawn: Path) -> None:
 
 
 def test_the_readme_takes_it_over(drawn: Path) -> None:
-    readme = module(ROOT / "docs" / "readme.py")
+    readme = script("readme")
     text = readme.example(drawn)
     assert (drawn / "table.md").read_text() in text
     assert "`python examples/cifar10.py --seeds 3`" in text

@@ -1,15 +1,14 @@
 """Results: found by settings; and those in the repository: complete, drawn from what is stored, told as they are."""
 
-import importlib
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from documentation import script
 from scipy import stats
 
 from mixreg.experiments.registry import EXPERIMENTS
@@ -56,15 +55,6 @@ def in_words(parts: list[dict]) -> str:
         counted = [(name, names.count(name)) for name in ("contradicted", "supported", "undecided")]
         return ", ".join(f"{name} {count}" for name, count in counted if count)
     return f"undecided: {names.count('supported')} of {len(parts)} supported, {names.count('undecided')} undecided"
-
-
-def script(name: str) -> ModuleType:
-    """A script of `docs/`."""
-    sys.path.insert(0, str(ROOT / "docs"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(ROOT / "docs"))
 
 
 @pytest.fixture(scope="module")
