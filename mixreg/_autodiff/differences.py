@@ -169,7 +169,7 @@ def _refuse_drawing(f: Network, module: Network, rows: Tensor) -> None:
     # What is not finite, or no output for each row, is told of the whole batch.
     if u.ndim == 0 or len(u) != len(few) or not bool(torch.isfinite(u).all()):
         return
-    apart, spread, largest = ((t.abs().amax()) for t in (u[::2] - u[1::2], u[2:] - u[:-2], u))
+    apart, spread, largest = (t.abs().amax() for t in (u[::2] - u[1::2], u[2:] - u[:-2], u))
     if not bool(apart <= _ALIKE * spread + 1e3 * torch.finfo(u.dtype).eps * largest):
         raise ValueError(
             "the network gives two outputs to one input, so that differences say nothing: does it draw random numbers? "
